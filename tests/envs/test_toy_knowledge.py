@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import compose_config
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen3ForCausalLM
 
@@ -47,21 +47,16 @@ QUESTIONS = st.builds(
 )
 
 
+@settings(max_examples=50)
 @given(QUESTIONS)
-def test_a_world_gives_one_chain_and_one_answer(problem: Problem) -> None:
+def test_a_question_is_its_problem_with_one_chain_and_one_answer(problem: Problem) -> None:
     at = problem.start
     for relation, fact in zip(problem.relations, problem.chain, strict=True):
-        found = problem.fact(at, relation)
-        assert fact == found == problem.search(at, relation, again=True)
-        assert (found.subject, found.relation) == (at, relation)
-        assert found.object in ENTITIES
-        assert found.object != at
-        at = found.object
+        assert fact == problem.fact(at, relation) == problem.search(at, relation, again=True)
+        assert (fact.subject, fact.relation) == (at, relation)
+        assert fact.object in {*ENTITIES} - {at}
+        at = fact.object
     assert problem.answer == at
-
-
-@given(QUESTIONS)
-def test_a_question_is_its_problem(problem: Problem) -> None:
     if problem.turns_needed <= MAX_TURNS:
         assert parse_question(problem.question) == problem
     else:
@@ -80,20 +75,12 @@ def test_distractors_are_as_frequent_as_they_should_be_and_never_to_the_point() 
     assert np.mean([d.subject == e for _, e, _, d in met]) == pytest.approx(0.5, abs=0.05)
 
 
-@pytest.mark.parametrize(
-    "question", [" find e60 boss rival from 37", " find e53 boss boss from 37", " find e53 boss rival from 05"]
-)
-def test_malformed_questions_are_refused(question: str) -> None:
-    with pytest.raises(DataError, match="toy_knowledge"):
-        parse_question(question)
-
-
 @cache
-def demonstrations(count: int) -> list[tuple[Task, Demonstration]]:
+def demonstrations() -> list[tuple[Task, Demonstration]]:
     rng = np.random.default_rng(0)
 
     async def run() -> list[tuple[Task, Demonstration]]:
-        tasks = problems("train", count, seed=0)
+        tasks = problems("train", 20, seed=0)
         return [(task, await demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, OF_HABIT)) for task in tasks]
 
     return asyncio.run(run())
@@ -113,7 +100,7 @@ class Replayed:
 @pytest.mark.parametrize("mode", ["strip_think", "full"])
 def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
     limits = compose_config("task=toy_knowledge").task.limits
-    for task, shown in demonstrations(40):
+    for task, shown in demonstrations():
         world = EpisodeWorld(Replayed(shown), CHAT, ToyKnowledgeEnv, limits, mode, 0)
         (rollout,) = run_episodes(world, [Plan("t", task, Role.EVAL)], toy.Sampling(), on_retry=pytest.fail)
         assert rollout.grade == shown.grade
@@ -122,14 +109,13 @@ def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
             assert np.array_equal(turn.output_ids, sample.ids[sample.context :])
 
 
-def test_shipped_checkpoint_does_as_recorded() -> None:
-    """On fewer problems: four standard errors of a share of 200 are at most 0.14."""
+def test_the_shipped_checkpoint_does_as_recorded() -> None:
+    """On fewer problems: four standard errors of a share of 0.12 of 100 are 0.13."""
     model, recipe = Qwen3ForCausalLM.from_pretrained(SHIPPED), recipes()["knowledge_habits"]
-    recorded, measured = (
-        json.loads((SHIPPED / "warm_start.json").read_text())["held_out"],
-        toy.measure(model, TOKENIZER, replace(recipe, settings=replace(recipe.settings, held_out=200))),
-    )
-    for name in ("sampled_success", "greedy_success"):
-        assert measured[name] == pytest.approx(recorded[name], abs=0.14)
-    assert measured["flattened_ratio"] == pytest.approx(recorded["flattened_ratio"], abs=0.02)
-    assert measured["turns_per_episode"] == pytest.approx(recorded["turns_per_episode"], abs=0.4)
+    recorded = json.loads((SHIPPED / "warm_start.json").read_text())["held_out"]
+    recipe = replace(recipe, settings=replace(recipe.settings, held_out=100))
+    rollouts = toy.play(model, TOKENIZER, recipe, toy.Sampling())
+    success, turns = np.mean([(rollout.reward == 1, len(rollout.turns)) for rollout in rollouts], axis=0)
+    assert success == pytest.approx(recorded["sampled_success"], abs=0.13)
+    assert turns == pytest.approx(recorded["turns_per_episode"], abs=0.4)
+    assert toy.flattened_ratio(model, rollouts) == pytest.approx(recorded["flattened_ratio"], abs=0.02)

@@ -15,7 +15,7 @@ from rtpo.core.splits import split_of
 from rtpo.envs.registry import make_env
 from rtpo.envs.toy import knowledge, math, walk
 from rtpo.envs.toy.env import WITHOUT_LUCK
-from rtpo.errors import ConfigError
+from rtpo.errors import ConfigError, DataError
 from rtpo.toy.recipes import recipes
 from rtpo.types import Feedback, Grade, Message, Task, ToolOutcome, ToolUse
 
@@ -76,25 +76,34 @@ both = pytest.mark.parametrize("one", TOYS, ids=lambda one: one.name)
 
 
 @every
-def test_splits_are_disjoint_and_hold_no_problem_twice(one: Toy) -> None:
-    splits = {split: one.problems(split, 400, 3) for split in ("train", "validation", "held_out")}
-    questions = [task.question for tasks in splits.values() for task in tasks]
-    assert len(set(questions)) == len(questions) == 1200
+def test_splits_are_disjoint_hold_no_problem_twice_and_depend_on_the_seed_alone(one: Toy) -> None:
+    count = 400 if one is WALK else 100  # of the walk's few problems some are drawn twice
+    splits = {split: one.problems(split, count, 3) for split in ("train", "validation", "held_out")}
+    assert len({task.question for tasks in splits.values() for task in tasks}) == 3 * count
     for split, tasks in splits.items():
         for task in tasks:
             problem = one.parse(task.question)
             assert split_of(problem.key) == split
             assert task == Task(f"{one.name}/{split}/{problem.key}", problem.question, problem.answer)
+    assert one.problems("train", 20, 3) == splits["train"][:20] != one.problems("train", 20, 2)
+    for split, count, why in (("test", 1, "'test'"), ("train", 0, "count")):
+        with pytest.raises(ConfigError, match=why):
+            one.problems(split, count, 0)
 
 
-@every
-def test_problems_depend_on_the_seed_alone(one: Toy) -> None:
-    assert one.problems("train", 20, 1) == one.problems("train", 30, 1)[:20]
-    assert one.problems("train", 20, 1) != one.problems("train", 20, 2)
-    with pytest.raises(ConfigError, match="'test'"):
-        one.problems("test", 1, 0)
-    with pytest.raises(ConfigError, match="count"):
-        one.problems("train", 0, 0)
+@pytest.mark.parametrize(
+    ("one", "question"),
+    [
+        *((TOYS[0], f" compute {text}") for text in ("12 / 5 * 3", "12 + 5 * 103", "012 + 5 * 3")),
+        *((TOYS[1], f" find {text} from 37") for text in ("e60 boss rival", "e53 boss boss", "e53 boss")),
+        (TOYS[1], " find e53 boss rival from 05"),
+        *((WALK, f" start {text}") for text in ("e7 from 1 2", "e3 from 100 2", "e3 from 01 2", "e3")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_question_of_no_problem_is_refused(one: Toy, question: str) -> None:
+    with pytest.raises(DataError, match=one.name):
+        one.parse(question)
 
 
 @both

@@ -12,7 +12,6 @@ from rtpo.engines.base import Sampling
 from rtpo.envs.toy.knowledge import ENTITIES
 from rtpo.envs.toy.luck import Luck
 from rtpo.envs.toy.walk import LENGTH, PLACES, ToyWalkEnv, WalkSettings, parse_question, problems, right_person
-from rtpo.errors import DataError
 from rtpo.harness.episodes import run_episodes
 from rtpo.toy import variance
 from rtpo.types import Feedback, Grade, Message, Rollout, Task, ToolOutcome, ToolUse
@@ -35,12 +34,6 @@ def test_each_turn_has_places_of_its_own_and_all_of_them() -> None:
     walks = [parse_question(task.question).places for task in problems("train", 300, seed=0)]
     for turn in range(LENGTH):
         assert {places[turn] for places in walks} == set(ENTITIES[PLACES * turn : PLACES * (turn + 1)])
-
-
-@pytest.mark.parametrize("question", [" start e7 from 1 2", " start e3 from 100 2", " start e3 from 01 2", " start e3"])
-def test_a_question_that_is_no_walk_is_refused(question: str) -> None:
-    with pytest.raises(DataError, match="toy_walk"):
-        parse_question(question)
 
 
 def test_a_walk_goes_through_its_places_and_ends_after_the_last() -> None:
@@ -79,27 +72,20 @@ def coin_walker(context: str, rng: np.random.Generator) -> Reply:
     return asking(person if rng.random() < 0.5 else ("boss" if person == "rival" else "rival"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "left", "deviation"),
-    [
-        (WalkSettings(decided="late"), [(56 - k) / 56 for k in range(8)], (56 * 0.25) ** 0.5 / 14),
-        (WalkSettings(Luck((0,), 1.0)), [1, *((8 - k) / 72 for k in range(1, 8))], (72 * 0.25) ** 0.5 / 16),
-    ],
-    ids=["late", "luck"],
-)
-def test_what_each_turn_adds_to_the_return_is_measured(
-    settings: WalkSettings, left: list[float], deviation: float
-) -> None:
+def test_what_each_turn_adds_to_the_return_is_measured() -> None:
+    """Of coins that are worth as much as the answer, of which each of 8 turns decides as much."""
+    lucky = WalkSettings(Luck((0,), 1.0))
+
     def play(plans: Any) -> list[Rollout]:
         world = make_world(
             ScriptedEngine(coin_walker),
-            make_env=partial(ToyWalkEnv, settings),
+            make_env=partial(ToyWalkEnv, lucky),
             max_turns=LENGTH,
             max_turn_tokens=16,
             max_context_tokens=320,
         )
         return run_episodes(world, plans, Sampling(), on_retry=pytest.fail)
 
-    found_deviation, found_left = variance.decided(play, problems("train", 16, seed=0), LENGTH)
-    assert found_deviation == pytest.approx(deviation, rel=0.15)
-    assert found_left == pytest.approx(left, abs=0.25)
+    deviation, left = variance.decided(play, problems("train", 8, seed=0), LENGTH)
+    assert deviation == pytest.approx((72 * 0.25) ** 0.5 / 16, rel=0.15)
+    assert left == pytest.approx([1, *((8 - k) / 72 for k in range(1, 8))], abs=0.25)
