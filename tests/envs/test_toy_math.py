@@ -1,7 +1,7 @@
 """The toy math task: tokenizer, problems, environment, demonstrator and warm start."""
 
 import json
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,25 +50,17 @@ def test_text_that_is_not_canonical_is_refused(text: str) -> None:
         encode_strict(TOKENIZER, text)
 
 
-CONVERSATION = [
-    {"role": "user", "content": " compute 12 + 5 * 3"},
-    {"role": "assistant", "content": CALL},
-    {"role": "tool", "content": " 15"},
-    {"role": "tool", "content": " 27"},
-    {"role": "assistant", "content": "<think> so</think>\n answer"},
-]
-
-
-def render(messages: Sequence[dict[str, str]], **options: Any) -> str:
-    return str(TOKENIZER.apply_chat_template(messages, tokenize=False, **options))
-
-
 @pytest.mark.parametrize(("mode", "keep_think"), [("strip_think", False), ("full", True)])
 def test_contexts_on_ids_are_the_rendered_conversation(mode: Any, keep_think: bool) -> None:
+    texts = {"user": TASK.question, "assistant": CALL, "tool": " 15"}
+    conversation = [{"role": role, "content": text} for role, text in texts.items()]
+    rendered = TOKENIZER.apply_chat_template(
+        conversation, tokenize=False, add_generation_prompt=True, keep_think=keep_think
+    )
     context = CHAT.opening(Opening((Message("user", TASK.question),)))
     output = as_ids(encode_strict(TOKENIZER, f"{CALL}<|im_end|>"))
     context = next_context(context, output, CHAT.feedback([Message("tool", " 15")], StopReason.STOP), CHAT.tags, mode)
-    assert CHAT.decode(context) == render(CONVERSATION[:3], add_generation_prompt=True, keep_think=keep_think)
+    assert CHAT.decode(context) == rendered
 
 
 @given(st.integers(0, 3), *[st.integers(0, 99)] * 3, st.sampled_from("+-"))
@@ -83,24 +75,20 @@ def line(**changes: object) -> str:
     return json.dumps({"question": TASK.question, "answer": TASK.answer, "uid": TASK.uid} | changes)
 
 
-def test_reading_problems(tmp_path: Path) -> None:
+def test_problems_are_read_and_malformed_ones_refused(tmp_path: Path) -> None:
+    """Those that `read_rows` refuses are in test_data_sources.py."""
     path = tmp_path / "problems.jsonl"
-    path.write_text(line() + "\n" + line(uid="other") + "\n")
-    assert read_problems(path) == [TASK, Task("other", TASK.question, TASK.answer)]
-    path.write_text(f"uid,question,answer\n{TASK.uid},{TASK.question},{TASK.answer}\n")  # all text, in CSV
-    assert read_problems(path) == [TASK]
-
-
-def test_malformed_problem_files_are_refused(tmp_path: Path) -> None:
-    """Those that `read_rows` reads; others are in test_data_sources.py."""
-    path = tmp_path / "problems.jsonl"
+    csv = f"uid,question,answer\n{TASK.uid},{TASK.question},{TASK.answer}\n"  # all of it text
+    for content, tasks in ((csv, [TASK]), (f"{line()}\n{line(uid='other')}\n", [TASK, replace(TASK, uid="other")])):
+        path.write_text(content)
+        assert read_problems(path) == tasks
     for content, message in (
         ('{"uid": "u"}', "line 1 of .*question"),
         (line(hint=1), "line 1"),
         (line(question=" compute 12 / 5 * 3"), "line 1 of .*question"),
         (line(uid=""), "line 1 of .*uid"),
         (line(answer="26"), "line 1 of .*answer"),
-        (line() + "\n" + line(), "line 2 of .*uid"),
+        (f"{line()}\n{line()}", "line 2 of .*uid"),
     ):
         path.write_text(content)
         with pytest.raises(DataError, match=message):
@@ -117,15 +105,12 @@ def test_a_reply_cut_off_before_its_call_is_answered_with_an_error() -> None:
 
 def test_shipped_checkpoint_is_what_the_code_builds(tmp_path: Path) -> None:
     TOKENIZER.save_pretrained(tmp_path)
-    built = json.loads((tmp_path / "tokenizer.json").read_text())
-    assert json.loads((SHIPPED / "tokenizer.json").read_text()) == built
-    shipped: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(SHIPPED)
-    assert shipped.chat_template == TOKENIZER.chat_template
-    assert shipped.all_special_tokens == TOKENIZER.all_special_tokens
-
-    def fields(config: Any) -> dict[str, Any]:
-        # The parts that a load or the library's version adds say nothing about the model.
-        names = ("architectures", "dtype", "transformers_version", "_name_or_path")
-        return {name: value for name, value in config.to_dict().items() if name not in names}
-
-    assert fields(AutoConfig.from_pretrained(SHIPPED)) == fields(toy.build_config(TOKENIZER))
+    built, shipped = (json.loads((folder / "tokenizer.json").read_text()) for folder in (tmp_path, SHIPPED))
+    assert shipped == built
+    tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(SHIPPED)
+    assert tokenizer.chat_template == TOKENIZER.chat_template
+    assert tokenizer.all_special_tokens == TOKENIZER.all_special_tokens
+    # the other fields say how it was loaded, and nothing about the model
+    loaded, config = (config.to_dict() for config in (AutoConfig.from_pretrained(SHIPPED), toy.build_config(TOKENIZER)))
+    names = loaded.keys() - {"architectures", "dtype", "transformers_version", "_name_or_path"}
+    assert {name: loaded[name] for name in names} == {name: config.get(name) for name in names}
