@@ -7,6 +7,7 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from conftest import compose_config
@@ -29,10 +30,10 @@ from rtpo.core.seeds import stream_seed
 from rtpo.data.registry import REGISTRY
 from rtpo.engines.base import Request
 from rtpo.envs.toy.math import problems
-from rtpo.errors import ConfigError, DataError, Held, InfrastructureError, StaleEngine
+from rtpo.errors import ConfigError, DataError, Held, InfrastructureError, StaleEngine, Stopped
 from rtpo.evaluation import evaluate as evaluation
 from rtpo.evaluation.panel import EvaluateConfig
-from rtpo.run.config import PROJECT
+from rtpo.run import cli
 from rtpo.run.records import RunFolder
 from rtpo.tools.search.bm25 import Bm25Settings
 
@@ -46,10 +47,6 @@ def down() -> None:
     raise InfrastructureError("the engine is down")
 
 
-def kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 @pytest.fixture
 def policy(monkeypatch: pytest.MonkeyPatch) -> Policy:
     policy = Policy()
@@ -59,24 +56,19 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> Policy:
 
 def test_every_evaluation_set_is_a_benchmark_with_the_papers_settings() -> None:
     evaluated = [name for name, known in REGISTRY.items() if known.role == "eval" and known.kind != "airline"]
-    judge = "{base_url: 'http://h/v1', model: m, cache: c}"
-    overrides = ("reward.kind=judge", f"reward.judge={judge}", "search.bm25.index=/index")
-    config = composed(f"benchmarks=[{','.join(evaluated)}]", "data=/prepared", *overrides)
+    overrides = ("reward.kind=judge", "reward.judge={base_url: 'http://h/v1', model: m, cache: c}")
+    config = composed(f"benchmarks=[{','.join(evaluated)}]", "data=/prepared", "search.bm25.index=/index", *overrides)
     assert list(config.benchmarks) == evaluated
     assert (config.decoding.temperature, config.decoding.top_p, config.decoding.top_k) == (0.6, 0.95, -1)
     assert (config.samples, config.ks, config.rollout_context) == (4, (1, 4), "strip_think")
     paper = {env: compose_config(f"task={env}_paper").task for env in ("math", "search")}
     for name, task in config.benchmarks.items():
-        env = REGISTRY[name].kind
-        assert (task.name, task.env, task.limits) == (name, env, paper[env].limits)
-        assert (task.held_out.split, task.held_out.file) == ("all", f"/prepared/{name}.jsonl")
-        settings: Any = task.env_settings
+        env, settings = REGISTRY[name].kind, task.env_settings
         own: Any = paper[env].env_settings
         if env == "search":
-            assert settings.search == replace(own.search, bm25=Bm25Settings(index="/index"))
-            assert (settings.reward.kind, settings.reward.judge.base_url) == ("judge", "http://h/v1")
-        else:
-            assert settings == own
+            own = replace(own, reward=config.reward, search=replace(own.search, bm25=Bm25Settings(index="/index")))
+        assert (task.name, task.env, task.limits, settings) == (name, env, paper[env].limits, own)
+        assert (task.held_out.split, task.held_out.file) == ("all", f"/prepared/{name}.jsonl")
 
 
 WRONG = {
@@ -101,13 +93,17 @@ def test_settings_that_cannot_be_are_named(override: str) -> None:
         composed(f"benchmarks=[{benchmarks}]", override)
 
 
-def test_a_missing_file_is_named(config: EvaluateConfig, policy: Policy) -> None:
+def test_a_missing_file_and_an_engine_with_other_weights_are_refused(config: EvaluateConfig, policy: Policy) -> None:
     held_out = replace(config.benchmarks["toy"].held_out, file="/nowhere.jsonl")
     with pytest.raises(DataError, match=r"/nowhere.jsonl"):
         evaluate(changed(config, held_out=held_out))
+    policy.engine.version = 3
+    with pytest.raises(StaleEngine):
+        evaluate(config)
 
 
-def test_lines_name_the_question_the_sample_and_its_seed(config: EvaluateConfig, policy: Policy) -> None:
+def test_an_evaluation_and_the_manifest_of_it(config: EvaluateConfig, policy: Policy) -> None:
+    """Its lines name the question, the sample and its seed."""
     summary = evaluate(config)["toy"]
     uids = [task.uid for task in problems("held_out", QUESTIONS, 0)]
     lines = lines_of(config)
@@ -121,6 +117,18 @@ def test_lines_name_the_question_the_sample_and_its_seed(config: EvaluateConfig,
     assert decodings == {(0.6, 0.95)}
     assert summary["samples"] == QUESTIONS * SAMPLES
     assert 0 < summary["pass@1"] < summary["pass@k"]["2"] < 1
+
+    folder = folder_of(config)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    names = ("config.yaml", "samples.jsonl", "summary.json")
+    assert manifest["files"] == {name: sha256(folder / name) for name in names}
+    assert json.loads((folder / "summary.json").read_text()) == summary
+    panel = {"questions": QUESTIONS, "file_sha256": sha256(Path(str(config.benchmarks["toy"].held_out.file)))}
+    decoding = {"temperature": 0.6, "top_p": 0.95, "top_k": -1}
+    own = {"decoding": decoding, "checkpoint": {"kind": "script"}, "label": "script", "samples": SAMPLES}
+    assert panel.items() <= manifest["panel"].items()
+    assert own == {name: manifest[name] for name in own}
+    assert {"commit", "machine", "packages", "ended", "seed", "rollout_context", "settings"} <= manifest.keys()
 
 
 def test_at_most_a_batch_of_questions_is_in_flight_and_no_answer_depends_on_it(
@@ -197,12 +205,6 @@ def test_a_passing_failure_is_counted_with_its_sample(config: EvaluateConfig, po
     assert lines == undisturbed
 
 
-def test_an_engine_with_other_weights_is_refused(config: EvaluateConfig, policy: Policy) -> None:
-    policy.engine.version = 3
-    with pytest.raises(StaleEngine):
-        evaluate(config)
-
-
 def test_wherever_the_file_is_torn_whole_questions_are_left(
     config: EvaluateConfig, policy: Policy, tmp_path: Path
 ) -> None:
@@ -211,7 +213,7 @@ def test_wherever_the_file_is_torn_whole_questions_are_left(
     ends = [place + 1 for place, byte in enumerate(raw) if byte == ord("\n")]
     whole = [0, *ends[SAMPLES - 1 :: SAMPLES]]
     file = tmp_path / "samples.jsonl"
-    for place in sorted({*range(0, len(raw), 97), *ends, *(end - 1 for end in ends), *(end + 1 for end in ends[:-1])}):
+    for place in sorted({*range(0, len(raw), 499), *ends, *(end - 1 for end in ends), *(end + 1 for end in ends[:-1])}):
         file.write_bytes(raw[:place])
         kept = max(end for end in whole if end <= place)
         lines = RunFolder(tmp_path, [file.name]).recover(file.name, SAMPLES)
@@ -228,7 +230,7 @@ def test_a_killed_evaluation_goes_on(config: EvaluateConfig, policy: Policy) -> 
     whole = replace(config, experiment_name="whole")
     evaluate(whole)
     for requests in (20, 15):
-        policy.end_after(requests, kill)
+        policy.end_after(requests, lambda: os.kill(os.getpid(), signal.SIGKILL))
         child = os.fork()
         if child == 0:
             try:
@@ -273,34 +275,7 @@ def test_a_folder_holds_one_evaluation_which_is_not_played_again_nor_trusted_whe
         evaluate(config)
 
 
-def test_the_manifest_holds_what_was_evaluated(config: EvaluateConfig, policy: Policy) -> None:
-    summary = evaluate(config)["toy"]
-    folder = folder_of(config)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    names = ("config.yaml", "samples.jsonl", "summary.json")
-    assert manifest["files"] == {name: sha256(folder / name) for name in names}
-    assert json.loads((folder / "summary.json").read_text()) == summary
-    panel = {"questions": QUESTIONS, "file_sha256": sha256(Path(str(config.benchmarks["toy"].held_out.file)))}
-    decoding = {"temperature": 0.6, "top_p": 0.95, "top_k": -1}
-    own = {"decoding": decoding, "checkpoint": {"kind": "script"}, "label": "script", "samples": SAMPLES}
-    assert panel.items() <= manifest["panel"].items()
-    assert own == {name: manifest[name] for name in own}
-    assert {"commit", "machine", "packages", "ended", "seed", "rollout_context", "settings"} <= manifest.keys()
-
-
-@pytest.mark.parametrize(
-    ("error", "status"), [(DataError("x"), 1), (InfrastructureError("x"), 1), (KeyboardInterrupt(), 75)]
-)
-def test_how_the_command_ends(
-    error: BaseException, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(config: EvaluateConfig, summarise: object) -> Any:
-        raise error
-
-    monkeypatch.setattr(command, "evaluate", fail)
-    configs = ("--config-path", str(PROJECT / "configs"))
-    monkeypatch.setattr("sys.argv", ["evaluate.py", *configs, "checkpoint=x", "benchmarks=[math500]"])
-    with pytest.raises(SystemExit) as ended:
-        command.main()
-    assert ended.value.code == status
-    assert "Traceback" not in capsys.readouterr().err
+def test_a_stopped_command_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "evaluate", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(Stopped, match="same command"):
+        command.evaluate_one(cli.composed("evaluate", ["checkpoint=x", "benchmarks=[math500]"]))

@@ -63,18 +63,13 @@ def test_lines_may_come_in_any_order_and_alike_questions_have_wilsons_interval()
     assert summarise(panel(*[[1, 1]] * 10), (1,))["pass@1_interval"] == pytest.approx([0.7225, 1], abs=1e-4)
 
 
-def test_scores_of_short_answers_are_means_over_questions() -> None:
-    lines = [line(p, s, 0, qa=dict.fromkeys(QA_SCORES, score)) for p, s, score in ((0, 0, 1), (0, 1, 0.5), (1, 0, 0))]
-    assert summarise([*lines, line(1, 1, 0)], (1,))["qa"] == dict.fromkeys(QA_SCORES, (0.75 + 0) / 2)
-    assert summarise(panel([1]), (1,))["qa"] is None
-
-
-def test_tokens_turns_calls_ends_cuts_retries() -> None:
+def test_scores_tokens_turns_calls_ends_cuts_retries_are_means_over_questions() -> None:
     python = {"attempted": 3, "executed": 2, "failed": 1}
+    scores = [dict.fromkeys(QA_SCORES, score) for score in (1, 0.5, 0)]
     lines = [
-        line(0, 0, 1, generated_tokens=30, turns=3, calls={"python": python, "none": python}, retries=2),
-        line(0, 1, 0, termination="turn_limit", cut_turns=2, seconds=3.0),
-        line(1, 0, 0, calls={"python": python}, termination="context_limit"),
+        line(0, 0, 1, generated_tokens=30, turns=3, calls={"python": python, "none": python}, retries=2, qa=scores[0]),
+        line(0, 1, 0, termination="turn_limit", cut_turns=2, seconds=3.0, qa=scores[1]),
+        line(1, 0, 0, calls={"python": python}, termination="context_limit", qa=scores[2]),
         line(1, 1, 0),
     ]
     summary = summarise(lines, (1,))
@@ -82,6 +77,8 @@ def test_tokens_turns_calls_ends_cuts_retries() -> None:
     assert summary["calls"] == {"none": python, "python": {key: 2 * count for key, count in python.items()}}
     assert summary["terminations"] == {"answered": 2, "turn_limit": 1, "context_limit": 1}
     assert (summary["cut"], summary["retries"]) == (0.25, 2)
+    assert summary["qa"] == dict.fromkeys(QA_SCORES, (0.75 + 0) / 2)
+    assert summarise(panel([1]), (1,))["qa"] is None
 
 
 def test_what_could_not_be_graded_is_left_out_and_alarms() -> None:
