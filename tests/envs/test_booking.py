@@ -83,9 +83,7 @@ CALL = render_call("get_reservation", {"reservation": "x"})
         (CALL, [ToolOutcome.PROGRAM_ERROR], "Error: no reservation x."),
         (f"{CALL}{CALL}", [ToolOutcome.PROGRAM_ERROR, ToolOutcome.REFUSED], "Error: not run"),
         (render_call("book", {}), [ToolOutcome.MALFORMED], "no tool 'book'; use get_reservation, cancel"),
-        (render_call("cancel", {"reservation": 3}), [ToolOutcome.MALFORMED], "'string'"),
         (render_call("get_reservation", {"reservation": "\ud800"}), [ToolOutcome.PROGRAM_ERROR], "no reservation ?"),
-        ("<tool_call>\nno json\n</tool_call>", [ToolOutcome.MALFORMED], "not JSON"),
     ],
 )
 def test_calls_that_cannot_be_are_answered(reply: str, outcomes: list[ToolOutcome], says: str) -> None:
@@ -124,6 +122,8 @@ def test_splits_share_no_user_and_fewer_tasks_are_a_prefix() -> None:
 
 WRONG = {
     '{"uid": "x"}': "wish",
+    '{"uid": "", "wish": "paid:R1007"}': "uid must be text",
+    '{"uid": "x", "wish": "paid:R1007", "hint": 1}': "no others",
     '{"uid": "x", "wish": 3}': "wish",
     '{"uid": "x", "wish": "cancel:NOSUCH"}': "cancel:NOSUCH",
     '{"uid": "x", "wish": "cancel:R1007:1"}': "cancel:R1007:1",

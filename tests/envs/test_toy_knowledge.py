@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ import pytest
 from conftest import compose_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted import ScriptedEngine, in_turn
 from transformers import Qwen3ForCausalLM
 
 import rtpo.toy.warm_start as toy
 from rtpo.core.chat import ChatFormat
-from rtpo.engines.base import Generation, Request
 from rtpo.envs.toy.knowledge import (
     DISTRACTED,
     ENTITIES,
@@ -30,11 +29,10 @@ from rtpo.envs.toy.knowledge import (
 )
 from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
-from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.knowledge_demonstrator import OF_HABIT, demonstrate
 from rtpo.toy.recipes import recipes
-from rtpo.toy.tokenizer import build_tokenizer, encode_strict
-from rtpo.types import Role, StopReason, Task, as_ids
+from rtpo.toy.tokenizer import build_tokenizer
+from rtpo.types import Role
 
 SHIPPED = Path(toy.__file__).parent / "warm_start_knowledge_habits"
 TOKENIZER = build_tokenizer()
@@ -75,33 +73,13 @@ def test_distractors_are_as_frequent_as_they_should_be_and_never_to_the_point() 
     assert np.mean([d.subject == e for _, e, _, d in met]) == pytest.approx(0.5, abs=0.05)
 
 
-@cache
-def demonstrations() -> list[tuple[Task, Demonstration]]:
-    rng = np.random.default_rng(0)
-
-    async def run() -> list[tuple[Task, Demonstration]]:
-        tasks = problems("train", 20, seed=0)
-        return [(task, await demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, OF_HABIT)) for task in tasks]
-
-    return asyncio.run(run())
-
-
-class Replayed:
-    """An engine that says what a demonstration said."""
-
-    def __init__(self, shown: Demonstration) -> None:
-        self._left = [as_ids(encode_strict(TOKENIZER, turn.reply)) for turn in shown.turns]
-
-    async def generate(self, request: Request) -> Generation:
-        output = self._left.pop(0)
-        return Generation(output, np.zeros(len(output), np.float32), 0, StopReason.STOP, None)
-
-
 @pytest.mark.parametrize("mode", ["strip_think", "full"])
 def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
-    limits = compose_config("task=toy_knowledge").task.limits
-    for task, shown in demonstrations():
-        world = EpisodeWorld(Replayed(shown), CHAT, ToyKnowledgeEnv, limits, mode, 0)
+    rng, limits = np.random.default_rng(0), compose_config("task=toy_knowledge").task.limits
+    for task in problems("train", 20, seed=0):
+        shown = asyncio.run(demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, OF_HABIT))
+        engine = ScriptedEngine(in_turn(*(turn.reply.removesuffix("<|im_end|>") for turn in shown.turns)))
+        world = EpisodeWorld(engine, CHAT, ToyKnowledgeEnv, limits, mode, 0)
         (rollout,) = run_episodes(world, [Plan("t", task, Role.EVAL)], toy.Sampling(), on_retry=pytest.fail)
         assert rollout.grade == shown.grade
         for turn, sample in zip(rollout.turns, toy.turn_samples(shown, TOKENIZER, CHAT, mode), strict=True):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ from rtpo.types import Feedback, Grade, Message, Task, ToolOutcome, ToolUse
 
 @dataclass(frozen=True)
 class Toy:
-    """model: its warm start. wrong: another answer. calls: those that lead to the answer, in order, and what the tool
+    """wrong: another answer. calls: those that lead to the answer, in order, and what the tool
     says to each."""
 
     name: str
-    model: str
     problems: Callable[[str, int, int], list[Task]]
     parse: Callable[[str], Any]
     question: str
@@ -36,25 +35,16 @@ class Toy:
     calls: dict[str, str] = field(default_factory=dict)
     malformed: tuple[str, ...] = ()
 
-    @property
-    def shipped(self) -> Path:
-        return Path(toy.__file__).parent / f"warm_start_{self.model}"
-
-    @property
-    def record(self) -> dict[str, Any]:
-        record: dict[str, Any] = json.loads((self.shipped / "warm_start.json").read_text())
-        return record
-
 
 TOYS = [
     Toy(
-        *("toy_math", "math", math.problems, math.parse_question, " compute 12 + 5 * 3", "27", "3"),
+        *("toy_math", math.problems, math.parse_question, " compute 12 + 5 * 3", "27", "3"),
         *("calculator", {" 5 * 3": " 15", " 12 + 15": " 27"}),
         (" 12 + 5 * 3", "", " 5 * 3</tool_call><tool_call> 5 * 3", " search e1 boss"),
     ),
     # the first two searches meet a distractor: another entity's boss, and another relation of e36
     Toy(
-        *("toy_knowledge", "knowledge_habits", knowledge.problems, knowledge.parse_question),
+        *("toy_knowledge", knowledge.problems, knowledge.parse_question),
         *(" find e53 boss rival friend from 37", "e30", "e3", "search"),
         {
             **{" search e53 boss": " e40 boss e13", " search  e53 boss": " e53 boss e36"},
@@ -65,13 +55,10 @@ TOYS = [
     ),
 ]
 WALK = Toy(
-    *("toy_walk", "walk", walk.problems, walk.parse_question, " start e3 from 37 12"),
+    *("toy_walk", walk.problems, walk.parse_question, " start e3 from 37 12"),
     *("boss neighbour friend neighbour friend friend teacher rival", "boss"),
 )
-COPIER = replace(TOYS[1], model="knowledge")
-"""what the models of knowledge and walk begin from"""
 every = pytest.mark.parametrize("one", [*TOYS, WALK], ids=lambda one: one.name)
-shipped = pytest.mark.parametrize("one", [*TOYS, WALK, COPIER], ids=lambda one: one.model)
 both = pytest.mark.parametrize("one", TOYS, ids=lambda one: one.name)
 
 
@@ -111,14 +98,11 @@ def test_a_question_of_no_problem_is_refused(one: Toy, question: str) -> None:
     ("reply", "reward"),
     [
         ("<think> so answer RIGHT</think> answer\\boxed{ RIGHT}", 1.0),
-        (" answer\\boxed{ RIGHT}<|im_end|>", 1.0),
         ("\\boxed{ WRONG} then\\boxed{ RIGHT}", 1.0),
         ("\\boxed{ RIGHT} then\\boxed{ WRONG}", 0.0),
         ("\\boxed{ RIGHT RIGHT}", 0.0),
         ("\\boxed{ RIGHT", 0.0),
         ("<think>\\boxed{ RIGHT}</think> answer", 0.0),
-        ("<think> so\\boxed{ RIGHT}", 0.0),
-        ("<think><tool_call> 5 * 3</tool_call>", 0.0),
         ("", 0.0),
     ],
 )
@@ -146,11 +130,13 @@ def test_calls_are_answered_until_the_answer_and_malformed_ones_with_an_error(on
         assert (feedback, grade.reward) == ([error, told[0]], 0.0)
 
 
-@shipped
-def test_a_shipped_checkpoint_is_the_one_recorded(one: Toy) -> None:
-    files = {path.name for path in one.shipped.iterdir()} - {"warm_start.json"}
-    assert one.record["sha256"] == {name: sha256(one.shipped / name) for name in files}
-    assert sum(path.stat().st_size for path in one.shipped.iterdir()) < 1_000_000
-    assert one.record["settings"] == toy.asdict(recipes()[one.model].settings)
+@pytest.mark.parametrize("model", ["math", "knowledge", "knowledge_habits", "walk"])
+def test_a_shipped_checkpoint_is_the_one_recorded(model: str) -> None:
+    first, shipped = (Path(toy.__file__).parent / f"warm_start_{name}" for name in ("math", model))
+    record = json.loads((shipped / "warm_start.json").read_text())
+    files = {path.name for path in shipped.iterdir()} - {"warm_start.json"}
+    assert record["sha256"] == {name: sha256(shipped / name) for name in files}
+    assert sum(path.stat().st_size for path in shipped.iterdir()) < 1_000_000
+    assert record["settings"] == toy.asdict(recipes()[model].settings)
     for name in ("tokenizer.json", "chat_template.jinja", "config.json"):
-        assert (one.shipped / name).read_bytes() == (TOYS[0].shipped / name).read_bytes()
+        assert (shipped / name).read_bytes() == (first / name).read_bytes()

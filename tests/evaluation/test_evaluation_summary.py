@@ -12,24 +12,13 @@ from analysis.metrics import pass_at_k, pass_hat_k
 from analysis.summary import QA_SCORES, summarise, table
 from analysis.tables import NO_VALUE
 
+LINE = {"turns": 2, "cut_turns": 0, "generated_tokens": 10, "calls": {}, "retries": 0, "seconds": 1.0, "qa": None}
+
 
 def line(position: int, sample: int, reward: float | None, **facts: Any) -> dict[str, Any]:
-    return {
-        "position": position,
-        "uid": f"q{position}",
-        "sample": sample,
-        "grade": "ungradable" if reward is None else "graded",
-        "reward": reward,
-        "detail": "no verdict" if reward is None else "",
-        "qa": None,
-        "termination": "answered",
-        "turns": 2,
-        "cut_turns": 0,
-        "generated_tokens": 10,
-        "calls": {},
-        "retries": 0,
-        "seconds": 1.0,
-    } | facts
+    graded = {"grade": "ungradable", "detail": "no verdict"} if reward is None else {"grade": "graded", "detail": ""}
+    of = {"position": position, "uid": f"q{position}", "sample": sample, "reward": reward, "termination": "answered"}
+    return {**LINE, **of, **graded, **facts}
 
 
 def panel(*rewards: list[float | None]) -> list[dict[str, Any]]:
@@ -90,8 +79,7 @@ def test_what_could_not_be_graded_is_left_out_and_alarms() -> None:
     (note,) = summary["notes"]
     assert "q0" in note  # it has fewer graded samples than k
     summary = summarise(panel([None, None], [1, 0]), (1,))
-    assert summary["pass@1"] == summary["reward"] == 0.5
-    assert (summary["questions"], summary["ungradable"]) == (2, 2)
+    assert (summary["pass@1"], summary["reward"], summary["questions"], summary["ungradable"]) == (0.5, 0.5, 2, 2)
     nothing = summarise(panel([None, None]), (1,))
     assert nothing["pass@1"] is nothing["pass@1_interval"] is nothing["reward"] is None
     assert NO_VALUE in table({"set": nothing}, {"set": "temperature 1"})
