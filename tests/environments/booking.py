@@ -1,11 +1,10 @@
 from rtpo.envs.booking.world import task_of
+from rtpo.tools.protocol import render_call
 
 TASK = task_of("cancel:R1007", "booking/cancel")
 REPLIES = (
-    '<think>\nread</think>\n<tool_call>\n{"name": "get_reservation", "arguments": {"reservation": "R1007"}}\n'
-    "</tool_call>",
-    '<tool_call>\n{"name": "cancel", "arguments": {"reservation": "R1007"}}\n</tool_call>',
-    '<tool_call>\n{"name": "cancel", "arguments": {"reservation": "R1008"}}\n</tool_call>',
+    "<think>\nread</think>\n" + render_call("get_reservation", {"reservation": "R1007"}),
+    *(render_call("cancel", {"reservation": reservation}) for reservation in ("R1007", "R1008")),
     '<tool_call>\n{"name": "cancel", "arguments"',
     "<think>\nmaybe",
     "Which reservation is it?",

@@ -13,22 +13,9 @@ from hypothesis import strategies as st
 from traces import NO_OP, RIGHT_SHARE, booking_traces
 
 from rtpo.core.splits import split_of
+from rtpo.envs.booking import world
 from rtpo.envs.booking.env import BookingEnv
-from rtpo.envs.booking.world import (
-    KINDS,
-    MOST_MESSAGES,
-    TOOLS,
-    Database,
-    Departure,
-    Reservation,
-    ToolError,
-    answer,
-    base,
-    generate,
-    read_tasks,
-    split_key,
-    wish_of,
-)
+from rtpo.envs.booking.world import KINDS, MOST_MESSAGES, TOOLS, Database, Departure, Reservation, generate, wish_of
 from rtpo.errors import DataError
 from rtpo.tools.protocol import render_call
 from rtpo.types import Grade, StopReason, Task, ToolOutcome
@@ -94,27 +81,28 @@ def test_calls_that_cannot_be_are_answered(reply: str, outcomes: list[ToolOutcom
 
 
 def test_the_user_answers_questions_believes_and_insists_once() -> None:
-    wish, booking = wish_of(one("cancel", writes=True)), wish_of(one("book"))
-
-    def said(*heard: str, wrote: bool = False) -> str:
-        return answer(wish, heard, wrote=wrote)
-
-    assert said("Which reservation?") == f"It is {wish.about[0]}."
-    assert said("Shall I go on?") == f"Yes. I am {wish.user}."
-    assert answer(booking, ["Which?"], wrote=False) == f"Yes. I am {booking.user}."
-    assert said("It is done, 3.", wrote=True) == "Thanks. ###STOP###"
-    assert said("It is done.", wrote=True) == "Please do check again."
-    assert said("It is done, 3.") == "Please do check again."
-    assert said("Is it?", "It is done.") == "Please do check again."
-    assert said("No.", "No.") == "Then leave it. ###STOP###"
-    assert said(*["What?"] * MOST_MESSAGES) == "###STOP###"
-    assert answer(booking, ["Done."], wrote=True) == "Thanks. ###STOP###"
+    cancel, booking = wish_of(one("cancel", writes=True)), wish_of(one("book"))
+    again, yes = "Please do check again.", f"Yes. I am {cancel.user}."
+    for wish, heard, wrote, said in (
+        (cancel, ["Which reservation?"], False, f"It is {cancel.about[0]}."),
+        (cancel, ["Shall I go on?"], False, yes),
+        (booking, ["Which?"], False, f"Yes. I am {booking.user}."),
+        (cancel, ["It is done, 3."], True, "Thanks. ###STOP###"),
+        (cancel, ["It is done."], True, again),
+        (cancel, ["It is done, 3."], False, again),
+        (cancel, ["Is it?", "It is done."], False, again),
+        (cancel, ["No.", "No."], False, "Then leave it. ###STOP###"),
+        (cancel, ["What?"] * (MOST_MESSAGES - 1), False, yes),
+        (cancel, ["What?"] * MOST_MESSAGES, False, "###STOP###"),
+        (booking, ["Done."], True, "Thanks. ###STOP###"),
+    ):
+        assert world.answer(wish, heard, wrote=wrote) == said
 
 
 def test_splits_share_no_user_and_fewer_tasks_are_a_prefix() -> None:
     found = {split: generate(split, 80, 3) for split in ("train", "validation", "held_out")}
     for split, tasks in found.items():
-        assert {split_of(split_key(task)) for task in tasks} == {split}
+        assert {split_of(world.split_key(task)) for task in tasks} == {split}
         assert len({task.uid for task in tasks}) == 80
     assert generate("train", 20, 3) == found["train"][:20] != generate("train", 20, 4)
     assert [wish_of(task).kind for task in found["train"][: len(KINDS)]] == list(KINDS)
@@ -138,7 +126,7 @@ def test_a_line_that_cannot_be_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"uid": "u", "wish": "paid:R1007"}\n' + line + "\n")
     with pytest.raises(DataError, match=WRONG[line]):
-        read_tasks(path)
+        world.read_tasks(path)
 
 
 VALUES: st.SearchStrategy[object] = st.one_of(
@@ -177,13 +165,13 @@ SCRIPTS = st.lists(CALLS, max_size=5)
 
 def run(database: Database, script: list[tuple[str, dict[str, Any]]]) -> Database:
     for name, arguments in script:
-        with suppress(ToolError):
+        with suppress(world.ToolError):
             database, _ = TOOLS[name].run(database, arguments)
     return database
 
 
 def records(database: Database) -> dict[str, Any]:
-    return dict(base()) | {record.key: record for record in database.changed}
+    return dict(world.base()) | {record.key: record for record in database.changed}
 
 
 def places(all_records: Iterable[Any]) -> int:
@@ -200,8 +188,8 @@ def test_forks_are_isolated_and_equal_by_content_and_keep_seats_and_money(before
     first, second = run(fork, one), run(fork, other)
     assert records(fork) == kept
     assert (first == second) == (records(first) == records(second))
-    assert fork.put(*base().values()).changed == tuple(r for r in fork.changed if r.key.startswith("NEW"))
+    assert fork.put(*world.base().values()).changed == tuple(r for r in fork.changed if r.key.startswith("NEW"))
     after = records(first).values()
-    assert places(after) == places(base().values())
+    assert places(after) == places(world.base().values())
     assert all(r.paid == 0 for r in after if isinstance(r, Reservation) and r.status == "cancelled")
     assert min(record.seats for record in after if isinstance(record, Departure)) >= 0
