@@ -47,6 +47,15 @@ def test_doing_nothing_scores_where_nothing_is_to_be_written_or_told() -> None:
     assert 0 < sum(idle) < len(TASKS) / 2
 
 
+def test_the_seat_to_book_is_the_only_cheapest_one() -> None:
+    for wish in map(wish_of, generate("train", 400, 0)):
+        if wish.kind == "book":
+            cheapest, other, *_ = sorted((seat.price, seat.flight) for seat in Database().free(*wish.about))
+            ((_, booked),) = wish.writes
+            assert cheapest[1] == booked["flight"]
+            assert cheapest[0] < other[0]
+
+
 def test_a_figure_must_be_told_to_the_user() -> None:
     task = one("cancel", writes=True)
     read, cancel, _ = booking_traces(task)[0]
@@ -57,7 +66,7 @@ def test_a_figure_must_be_told_to_the_user() -> None:
 
     thought = graded(cancel, f"<think>{figure}</think>It is done for 7 dollars.")
     assert thought.detail == f"the user was not told {figure}"
-    assert graded(cancel, f"It is done. {figure[0]},{figure[1:]}").reward == 1
+    assert graded(cancel, read, f"It is done. {figure[0]},{figure[1:]}").reward == 1
     assert graded(cancel.replace("<tool_call>", f"It is {figure}. <tool_call>"), "Done, 7.").reward == 0
 
 

@@ -40,7 +40,7 @@ TOYS = [
     Toy(
         *("toy_math", math.problems, math.parse_question, " compute 12 + 5 * 3", "27", "3"),
         *("calculator", {" 5 * 3": " 15", " 12 + 15": " 27"}),
-        (" 12 + 5 * 3", "", " 5 * 3</tool_call><tool_call> 5 * 3", " search e1 boss"),
+        (" 12 + 5 * 3", " 5* 3", "", " 5 * 3</tool_call><tool_call> 5 * 3", " search e1 boss"),
     ),
     # the first two searches meet a distractor: another entity's boss, and another relation of e36
     Toy(
