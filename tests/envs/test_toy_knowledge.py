@@ -55,6 +55,8 @@ def test_a_question_is_its_problem_with_one_chain_and_one_answer(problem: Proble
         assert fact.object in {*ENTITIES} - {at}
         at = fact.object
     assert problem.answer == at
+    searches = (1 + (problem.search(f.subject, f.relation, again=False) != f) for f in problem.chain)
+    assert problem.turns_needed == sum(searches) + 1
     if problem.turns_needed <= MAX_TURNS:
         assert parse_question(problem.question) == problem
     else:
