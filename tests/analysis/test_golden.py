@@ -7,7 +7,6 @@ from what to what, and why.
 
 import re
 from collections.abc import Callable, Iterator
-from io import StringIO
 from itertools import product
 from pathlib import Path
 
@@ -18,7 +17,6 @@ import pytest
 from analysis import metrics
 from analysis.claims import claims as paper_claims
 from analysis.load import Frames, experiment, groups, load
-from analysis.paper.tables import all_tables
 from analysis.run_table import COLUMNS
 from analysis.stats import Interval
 from analysis.study.results import MEASURES, compare, of_study
@@ -30,9 +28,10 @@ from rtpo.theory.regimes import Point
 FOLDER = Path(__file__).parents[1] / "golden"
 RESULTS = PROJECT / "results"
 EXPERIMENTS = ("reference", "main_table_toy_toy_math", "main_table_toy_toy_knowledge")
-ORDER = {**{key: key for key in ("success", "optimum", "below", "one_improvement")}, "share": "agreeing_share"}
+ORDER = ("success", "optimum", "below", "one_improvement", "share")
 MEASURED = ("mean", "low", "high", "n", "questions")
 TEXTS = ("shown", "verdict", "aside")
+"""columns of numbers, and of what else is compared"""
 Row = dict[str, object]
 
 
@@ -52,15 +51,11 @@ def _evaluated(group: Frames) -> Iterator[Row]:
         yield {"quantity": "gain sampled", **_interval(gain)}
 
 
-STEPS = {"kl_k1": "kl", "context_kl_k1": "kl_context", "zero_advantage": "ties"}
-"""of curves, by their names in the golden files"""
-
-
 def _trained(group: Frames) -> Iterator[Row]:
     values = {
         **{
-            f"steps {key}": metrics.mean_over_steps(group, STEPS.get(key, key))
-            for key in ("kl_k1", "context_kl_k1", "entropy", "zero_advantage", "residual", "success", "mean_reward")
+            f"steps {key}": metrics.mean_over_steps(group, key)
+            for key in ("kl", "kl_context", "entropy", "ties", "residual", "success", "mean_reward")
         },
         "context ratio": metrics.context_ratio(group),
         **{
@@ -74,57 +69,39 @@ def _trained(group: Frames) -> Iterator[Row]:
         yield {"quantity": f"kl turn {int(row.x)}", "mean": row.mean, "n": len(group.runs)}
 
 
-def runs() -> pd.DataFrame:
+def _configurations() -> Iterator[tuple[Row, Frames]]:
     """Every configuration of the experiments that are committed beside the toy study."""
-    rows = [
-        {"experiment": name, "label": label, **row}
-        for name in EXPERIMENTS
-        for label, group in groups(experiment(RESULTS, name)).items()
-        for row in (*_evaluated(group), *_trained(group))
-    ]
+    for name in EXPERIMENTS:
+        for label, group in groups(experiment(RESULTS, name)).items():
+            yield {"experiment": name, "label": label}, group
+
+
+def runs() -> pd.DataFrame:
+    """What was measured of them."""
+    rows = [key | row for key, group in _configurations() for row in (*_evaluated(group), *_trained(group))]
     return pd.DataFrame(rows)
-
-
-SHOWN = {
-    "Seeds": "{seeds}",
-    "Rollouts / budget": "{rollouts} / {budget}",
-    "Optimizer steps": "{steps}",
-    "Tokens, k": "{tokens}",
-    "In rows, k": "{row_tokens}",
-    "Trainer, k": "{trainer_tokens}",
-    "Engine, k": "{engine_tokens}",
-    "Questions × samples": "{questions}",
-    "Sampled, before": "{before}",
-    "Sampled, after": "{after}",
-    "Gain": "{gain}",
-    "Greedy": "{greedy_before} → {greedy}",
-    "Ratio": "{ratio}",
-    "KL": "{kl}",
-    "Zero adv.": "{ties}",
-    "Seconds": "{seconds}",
-}
-"""columns of the golden file from those of today"""
 
 
 def run_tables() -> pd.DataFrame:
     """What the run tables show of them, as text."""
-    rows = []
-    for name in EXPERIMENTS:
-        for label, group in groups(experiment(RESULTS, name)).items():
-            cells = {key: str(column.cell(group)) for key, column in COLUMNS.items()}
-            key = {"experiment": name, "label": label}
-            rows += [{**key, "quantity": title, "shown": text.format(**cells)} for title, text in SHOWN.items()]
+    rows = [
+        key | {"quantity": name, "shown": str(column.cell(group))}
+        for key, group in _configurations()
+        for name, column in COLUMNS.items()
+        if name != "method"
+    ]
     return pd.DataFrame(rows)
 
 
 def toy_study() -> pd.DataFrame:
     """Every configuration of the toy study by task, at its own rate and at the common one."""
-    rows: list[Row] = []
-    for rate, by_task in (("own", of_study("toy").own), ("common", of_study("toy").common)):
-        for task, by_label in by_task.items():
-            for label, group in by_label.items():
-                key = {"task": task, "rate": rate, "label": label}
-                rows += [{**key, **row} for row in (*_evaluated(group), *_trained(group))]
+    rows = [
+        {"task": task, "rate": rate, "label": label, **row}
+        for rate in ("own", "common")
+        for task, by_label in getattr(of_study("toy"), rate).items()
+        for label, group in by_label.items()
+        for row in (*_evaluated(group), *_trained(group))
+    ]
     return pd.DataFrame(rows)
 
 
@@ -152,29 +129,6 @@ def toy_rates() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def paper() -> pd.DataFrame:
-    """Every cell of the paper's tables with what we have for it."""
-    lines = [pd.read_csv(StringIO(table.csv)).assign(table=table.name) for table in all_tables(RESULTS)]
-    cells = [table.cells[["row_title", "column_title", "verdict"]] for table in all_tables(RESULTS)]
-    titles = pd.concat(cells, ignore_index=True).rename(columns={"row_title": "row", "column_title": "column"})
-    renamed = pd.concat(lines, ignore_index=True).rename(columns={"value": "mean", "seeds": "n", "n": "questions"})
-    # a number that is known exactly has no seeds
-    renamed["n"] = renamed["n"].fillna(0.0).where(renamed["mean"].notna())
-    return renamed.drop(columns=["row", "column", "verdict"]).join(titles)
-
-
-def paper_compared() -> pd.DataFrame:
-    """What the tables show that compare rows of the paper's tables, as text."""
-    rows = [
-        {"table": table.name, "row": line[0], "column": title, "shown": cell}
-        for table in (table.compared for table in all_tables(RESULTS))
-        if table is not None
-        for line in table.rows
-        for title, cell in zip(table.header[1:], line[1:], strict=True)
-    ]
-    return pd.DataFrame(rows)
-
-
 def _compared(theorem: int, key: str, comparisons: pd.DataFrame) -> Iterator[Row]:
     for one in comparisons.to_dict("records"):
         yield {"theorem": theorem, "quantity": key, **{str(name): value for name, value in one.items()}}
@@ -190,11 +144,9 @@ def theory() -> pd.DataFrame:
             rows += _compared(1, f"above {variant} {kind}", theorems.ablation(folder, variant, kind))
         for family in ("lock", "layered"):
             for variant in ("reverse_fresh", "reverse_stale", "forward_fresh"):
-                for key, name in ORDER.items():
-                    found = theorems.over_runs(folder, kind, variant, key, family)
-                    rows.append(
-                        {"theorem": 1, "quantity": f"{kind} {name}", "what": f"{family} {variant}", **_interval(found)}
-                    )
+                for key in ORDER:
+                    name = {"theorem": 1, "quantity": f"{kind} {key}", "what": f"{family} {variant}"}
+                    rows.append({**name, **_interval(theorems.over_runs(folder, kind, variant, key, family))})
     rows += _compared(2, "factor", theorems.factors(folder))
     rows += _compared(2, "contamination", theorems.contaminations(folder))
     forms = {"general": theorems.general, "printed": theorems.printed, "zero": theorems.none}
@@ -245,8 +197,6 @@ GOLDEN: dict[str, Callable[[], pd.DataFrame]] = {
     "toy_study": toy_study,
     "toy_differences": toy_differences,
     "toy_rates": toy_rates,
-    "paper": paper,
-    "paper_compared": paper_compared,
     "claims": claims,
     "theory": theory,
     "map": regimes,
@@ -264,9 +214,7 @@ def test_numbers_are_those_of_the_records(name: str) -> None:
     )
     assert len(golden)
     current = GOLDEN[name]().reindex(columns=golden.columns)
-    keys = [
-        column for column in golden.columns if column not in (*MEASURED, "closed", "paper", "shown", "verdict", "aside")
-    ]
+    keys = [column for column in golden.columns if column not in (*MEASURED, *TEXTS, "closed", "paper")]
     assert not golden.duplicated(keys).any()
     both = golden.merge(current, on=keys, how="left", suffixes=("", "_now"), indicator=True, validate="one_to_one")
     missing = both.loc[both["_merge"] != "both", keys]
