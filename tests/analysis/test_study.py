@@ -19,7 +19,7 @@ from analysis.study.plan import STUDIES, Place, Study, named
 from experiments import study as study_command
 from experiments.study import missing, train_part
 from rtpo.errors import ConfigError, DataError
-from rtpo.run.config import RunConfig
+from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.records import LINE_FILES
 from rtpo.run.run import StopRequest
 
@@ -50,11 +50,6 @@ def study_of(tmp_path: Path, **changed: Any) -> Study:
     file = tmp_path / "study.yaml"
     file.write_text(yaml.safe_dump(TINY | changed))
     return Study(file, tmp_path / "toy")
-
-
-def tokens_of(label: str) -> dict[str, Any]:
-    one = {"label": "grpo_tokens", "algorithm": "grpo", "tokens_of": label}
-    return {"controls": TINY["controls"] | {"configurations": [one]}}
 
 
 def found_in(path: Path) -> dict[str, dict[str, float]]:
@@ -119,33 +114,6 @@ def write_tried(tmp_path: Path, place: Place, right: float) -> None:
     write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
 
 
-def searched(study: Study, tmp_path: Path, shares: dict[float, float]) -> None:
-    """Made-up runs of the search: success after training by rate."""
-    for place, rate in study.search():
-        write_tried(tmp_path, place, shares[rate])
-
-
-@pytest.mark.parametrize(
-    ("shares", "best"), [({2e-4: 0.4, 5e-4: 0.7}, 5e-4), ({2e-4: 0.7, 5e-4: 0.4}, 2e-4), ({2e-4: 0.4, 5e-4: 0.4}, 2e-4)]
-)
-def test_the_best_rate_is_chosen_and_of_equals_the_lowest(
-    tmp_path: Path, shares: dict[float, float], best: float
-) -> None:
-    study = study_of(tmp_path)
-    searched(study, tmp_path, shares)
-    study.freeze()
-    assert [rate for _, rate in study.planned("core")] == [best, best]
-    assert [rate for _, rate in study.planned("controls")] == [best]
-
-
-def test_a_chosen_rate_does_not_change(tmp_path: Path) -> None:
-    study = study_of(tmp_path)
-    searched(study, tmp_path, {2e-4: 0.4, 5e-4: 0.7})
-    (tmp_path / "toy" / "learning_rates.json").write_text('{"toy_math": {"grpo": 0.0002}}')
-    with pytest.raises(DataError, match=r"has 0\.0002 for grpo on toy_math and the records now say 0\.0005"):
-        study.freeze()
-
-
 GRID = {"grid": [1e-4, 2e-4, 5e-4, 1e-3], "begin": [2e-4, 5e-4], "seeds": [0, 1], "settings": []}
 TWO: dict[str, Any] = {
     "rates": GRID,
@@ -154,21 +122,17 @@ TWO: dict[str, Any] = {
 }
 
 
-ENDS = (("early", ""), ("late", "_1"))
-"""tasks, and how their warm starts end"""
-
-
 def tried(study: Study, algorithm: str) -> dict[float, int]:
     """How many runs of the search are planned at each rate."""
     return dict(Counter(rate for place, rate in study.search() if place.configuration.algorithm == algorithm))
 
 
 def finish(study: Study, tmp_path: Path, shares: dict[str, dict[float, list[float]]]) -> None:
-    """Made-up runs of the search until none is missing: by configuration and rate the success of each seed."""
+    """Made-up runs of the search until none is missing: by label and rate the success of each seed."""
     while left := [
-        (place, shares[place.configuration.algorithm][rate][place.seed])
+        (place, shares[place.configuration.label][rate][place.seed])
         for place, rate in study.search()
-        if place.configuration.algorithm in shares and not study.folder(place).is_finished
+        if place.configuration.label in shares and not study.folder(place).is_finished
     ]:
         for place, share in left:
             write_tried(tmp_path, place, share)
@@ -192,66 +156,52 @@ def test_the_mean_over_seeds_chooses_and_no_rate_at_an_edge(tmp_path: Path) -> N
     accepting = study_of(tmp_path, **TWO | {"rates": GRID | {"accepted": ["toy_math/rtpo"]}})
     accepting.freeze()
     assert found_in(tmp_path) == {"toy_math": {"grpo": 2e-4, "rtpo": 1e-3}}
+    (tmp_path / "toy" / "learning_rates.json").write_text('{"toy_math": {"grpo": 0.0005}}')
+    with pytest.raises(DataError, match=r"has 0\.0005 for grpo on toy_math and the records now say 0\.0002"):
+        accepting.freeze()
     with pytest.raises(DataError, match=r"rates\.accepted of the plan has toy_math/refuel, which has no search"):
         study_of(tmp_path, **TWO | {"rates": GRID | {"accepted": ["toy_math/refuel"]}}).freeze()
 
 
-def test_a_common_rate_is_that_of_the_core_together(tmp_path: Path) -> None:
-    common = TINY["core"] | {"rate": "common", "configurations": ["grpo", "rtpo"]}
-    study = study_of(tmp_path, **TWO, together=common)
-    shares = {
-        "grpo": {1e-4: [0.3, 0.3], 2e-4: [0.2, 0.2], 5e-4: [0.5, 0.5], 1e-3: [0.4, 0.4]},
-        "rtpo": {1e-4: [0.4, 0.4], 2e-4: [0.6, 0.6], 5e-4: [0.5, 0.5], 1e-3: [0.2, 0.2]},
-    }
-    finish(study, tmp_path, shares)
-    # together 5e-4 is the best, an edge of the first two, so that both run at 1e-3
-    assert tried(study, "grpo") == {2e-4: 2, 5e-4: 2, 1e-3: 2}
-    assert tried(study, "rtpo") == {1e-4: 2, 2e-4: 2, 5e-4: 2, 1e-3: 2}
+@pytest.mark.parametrize("name", ["fair", "toy"])
+def test_the_committed_rates_are_those_that_the_records_choose(name: str, tmp_path: Path) -> None:
+    """Of configurations, of the core together, and of tasks that share a search at places of their own."""
+    own = PROJECT / "results" / name
+    study = Study(STUDIES / f"{name}.yaml", own, tmp_path / "learning_rates.json")
     study.freeze()
-    assert found_in(tmp_path) == {"toy_math": {"grpo": 5e-4, "rtpo": 2e-4, "common": 5e-4}}
+    assert json.loads((tmp_path / "learning_rates.json").read_text()) == json.loads(
+        (own / "learning_rates.json").read_text()
+    )
+    assert all(study.is_finished(place) for place, _ in study.search())
+
+
+def test_a_rate_is_not_chosen_before_the_search_that_it_goes_on_from_is_over(tmp_path: Path) -> None:
+    common = TINY["core"] | {"rate": "common", "configurations": ["grpo", "rtpo"]}
+    study = study_of(tmp_path, **TWO | {"rates": GRID | {"accepted": ["toy_math/grpo"]}}, together=common)
+    grpo = {1e-4: [0.9, 0.9], 2e-4: [0.2, 0.2], 5e-4: [0.5, 0.5], 1e-3: [0.4, 0.4]}
+    rtpo = {1e-4: [0.0, 0.0], 2e-4: [0.8, 0.8], 5e-4: [0.1, 0.1], 1e-3: [0.0, 0.0]}
+    finish(study, tmp_path, {"grpo": grpo})
+    with pytest.raises(DataError, match="no configuration has run at every rate yet"):
+        study.freeze()
+    # together 2e-4 is the best, an edge of the first two, so that grpo runs at 1e-4, too, where it is best
+    finish(study, tmp_path, {"grpo": grpo, "rtpo": rtpo})
+    study.freeze()
+    assert found_in(tmp_path) == {"toy_math": {"grpo": 1e-4, "rtpo": 2e-4, "common": 2e-4}}
     # where it is a configuration's own, one run serves both
     planned = {str(place): rate for place, rate in study.planned("together") if place.seed == 0}
-    assert planned == {"toy_math/grpo-seed0": 5e-4, "toy_math/rtpo_common-seed0": 5e-4}
-    assert len(missing(study)) == 2 * 2 + 2
+    assert planned == {"toy_math/grpo_common-seed0": 2e-4, "toy_math/rtpo-seed0": 2e-4}
 
 
-def test_tasks_that_share_a_rate_are_searched_on_at_places_of_their_own(tmp_path: Path) -> None:
-    """With what a label sets; one seed after another."""
-    few = {"label": "grpo_few", "algorithm": "grpo", "settings": ["algorithm.chains=4"]}
-    places = [{"task": name, "warm_start": f"toy_math{end}", "seed": i} for i, (name, end) in enumerate(ENDS)]
-    study = study_of(
-        tmp_path,
-        rates=TINY["rates"] | {"accepted": ["both/grpo_few"], "places": {"both": places}},
-        tasks={name: {"task": "toy_math", "rates_from": "both"} for name, _ in ENDS},
-        core=TINY["core"] | {"tasks": ["early", "late"], "configurations": [few]},
-        controls=TINY["rest"],
-    )
-    planned = list(study.search())
-    assert [str(place) for place, _ in planned] == [
-        f"rates_{name}_toy_math{end}/grpo_few_lr{rate}-seed{seed}"
-        for seed, (name, end) in enumerate(ENDS)
-        for rate in ("0.0002", "0.0005")
-    ]
-    assert {study.config(*run).algorithm["chains"] for run in planned} == {4}
-    searched(study, tmp_path, {2e-4: 0.4, 5e-4: 0.7})
-    study.freeze()
-    assert found_in(tmp_path) == {"both": {"grpo_few": 5e-4}}
-    assert {(place.task, rate) for place, rate in study.planned("core")} == {("early", 5e-4), ("late", 5e-4)}
+TOKENS = {"label": "grpo_tokens", "algorithm": "grpo", "tokens_of": "grop"}
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"decoding": "hot"}, "has decoding 'hot': there are sampled, paper, greedy"),
         ({"rates": GRID | {"begin": [1e-4, 5e-4]}}, r"rates\.begin some in a row of them"),
         ({"rates": GRID | {"grid": [5e-4, 2e-4]}}, r"rates\.grid holds rates from the lowest on"),
         ({"rest": TINY["rest"] | {"rate": "each"}}, "rate of rest is 'each': there are own and common"),
-        (tokens_of("grop"), "tokens_of of grpo_tokens is 'grop', .* at its own rate: the nearest is grpo"),
-        (tokens_of("grpo_tokens"), "tokens_of of grpo_tokens is 'grpo_tokens', no other configuration"),
-        (
-            tokens_of("rtpo") | {"rest": TINY["rest"] | {"rate": "common", "configurations": ["rtpo"]}},
-            "tokens_of of grpo_tokens is 'rtpo', no other configuration that runs at its own rate",
-        ),
+        ({"rest": TINY["rest"] | {"configurations": [TOKENS]}}, "tokens_of of grpo_tokens is 'grop', .* at its own"),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
@@ -297,21 +247,26 @@ def test_a_run_may_generate_as_many_tokens_as_another_of_its_seed(tmp_path: Path
 
 
 def test_a_study_is_run_again_elsewhere_at_the_chosen_rates(tmp_path: Path) -> None:
-    own, again = named("toy"), named("toy", tmp_path)
-    assert missing(own, "toy_knowledge", "rtpo") == []
-    assert [line.split(":")[0] for line in missing(again, "toy_knowledge", "rtpo")].count("core") == 10
+    """With the settings of each name of one task."""
+    own, again = named("fair"), named("fair", tmp_path)
+    assert missing(own, "walk_even", "rtpo") == []
+    assert [line.split(":")[0] for line in missing(again, "walk_even", "rtpo")].count("core") == 20
     planned = list(again.planned("core"))
     assert planned == list(own.planned("core"))
-    config = again.config(*planned[0])
-    assert Path(config.results) == tmp_path
+    for place, rate in {place.task: (place, rate) for place, rate in planned}.values():
+        assert rate is not None
+        config = again.config(place, rate)
+        assert config.results == str(tmp_path)
+        assert (config.task.name, config.task.settings["luck"]["turns"]) == ("toy_walk", [0])
+        assert (f"walk_{config.task.settings['decided']}", config.optimizer.lr) == (place.task, rate)
     with pytest.raises(SystemExit):
-        study_command.main(["toy", "freeze", "--results", str(tmp_path)])
+        study_command.main(["fair", "freeze", "--results", str(tmp_path)])
     assert not list(tmp_path.iterdir())
 
 
 def test_finished_runs_lose_their_saves_and_kept_ones_are_not_run_again(tmp_path: Path) -> None:
     study = study_of(tmp_path)
-    searched(study, tmp_path, {2e-4: 0.4, 5e-4: 0.7})
+    finish(study, tmp_path, {"grpo": {2e-4: [0.4], 5e-4: [0.7]}})
     folders = [study.folder(place).path for place, _ in study.search()]
     for folder in folders:
         (folder / "checkpoints").mkdir()
@@ -327,65 +282,19 @@ def test_finished_runs_lose_their_saves_and_kept_ones_are_not_run_again(tmp_path
     assert [rate for _, rate in study.planned("core")] == [5e-4, 5e-4]
 
 
-def test_the_search_goes_outward_in_one_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    study = study_of(tmp_path, **TWO)
+def test_the_search_goes_outward_in_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a rung has the rate of what it is one change from, without a search of its own."""
+    rung = {"label": "grpo_state_values", "rate_of": "grpo"}
+    study = study_of(tmp_path, **TWO, rungs=TINY["core"] | {"configurations": [rung]})
 
     def train(config: RunConfig, stop: StopRequest) -> None:
         place = next(place for place, _ in study.search() if study.folder(place).path == config.folder)
-        write_tried(tmp_path, place, 1 - 100 * config.optimizer.lr)
+        write_tried(tmp_path, place, 0.1 + 0.8 * (config.optimizer.lr == 2e-4))
 
     monkeypatch.setattr("experiments.study.train", train)
     train_part(study, "rates", StopRequest())
     assert tried(study, "grpo") == {1e-4: 2, 2e-4: 2, 5e-4: 2}
-    assert not [line for line in missing(study) if line.startswith("rates")]
-
-
-def test_a_rate_is_not_chosen_before_the_search_that_it_goes_on_from_is_over(tmp_path: Path) -> None:
-    common = TINY["core"] | {"rate": "common", "configurations": ["grpo", "rtpo"]}
-    study = study_of(tmp_path, **TWO, together=common)
-    grpo = {1e-4: 0.9, 2e-4: 0.2, 5e-4: 0.5, 1e-3: 0.4}
-    finish(study, tmp_path, {"grpo": {rate: [share] * 2 for rate, share in grpo.items()}})
-    assert tried(study, "grpo") == {2e-4: 2, 5e-4: 2, 1e-3: 2}
-    with pytest.raises(DataError, match="no configuration has run at every rate yet"):
-        study.freeze()
-    # together 2e-4 is the best, an edge of the first two, so that grpo runs at 1e-4, too, where it is best
-    rtpo = {1e-4: [0.0, 0.0], 2e-4: [0.8, 0.8], 5e-4: [0.1, 0.1], 1e-3: [0.0, 0.0]}
-    finish(study, tmp_path, {"rtpo": rtpo, "grpo": {rate: [share] * 2 for rate, share in grpo.items()}})
-    assert study.choice(study.searched()[0][0], "grpo").best == 1e-4
-
-
-def test_names_of_one_task_have_settings_and_folders_of_their_own(tmp_path: Path) -> None:
-    luck = "+task.settings.luck={turns: [0], size: 1}"
-    walks = {
-        f"walk_{decided}": {"task": "toy_walk", "settings": [f"task.settings.decided={decided}", luck]}
-        | ({} if decided == "even" else {"rates_from": "walk_even"})
-        for decided in ("early", "even", "late")
-    }
-    study = study_of(
-        tmp_path,
-        rates=TINY["rates"] | {"accepted": []},
-        warm_starts=TINY["warm_starts"] | {"toy_walk": ["toy_walk"]},
-        tasks=walks,
-        **{part: TINY[part] | {"tasks": list(walks)} for part in ("core", "rest", "controls")},
-    )
-    places = {place.task: place for place, _ in study.planned("core") if place.seed == 0}
-    for decided in ("early", "even", "late"):
-        config = study.config(places[f"walk_{decided}"], 1e-3)
-        assert (config.task.name, config.task.settings["decided"]) == ("toy_walk", decided)
-        assert config.task.settings["luck"] == {"turns": [0], "size": 1}
-        assert config.experiment_name == f"walk_{decided}_toy_walk"
-    assert {row.name for row, _ in study.searched()} == {"walk_even"}
-
-
-def test_a_rung_has_the_rate_of_what_it_is_one_change_from(tmp_path: Path) -> None:
-    """And no search of its own."""
-    rung = {"label": "grpo_state_values", "rate_of": "grpo"}
-    study = study_of(tmp_path, **TWO, rungs=TINY["core"] | {"configurations": [rung]})
     assert not tried(study, "grpo_state_values")
-    (tmp_path / "toy").mkdir()
-    (tmp_path / "toy" / "learning_rates.json").write_text(json.dumps({"toy_math": {"grpo": 3e-4, "rtpo": 5e-4}}))
-    assert {(place.configuration.algorithm, rate) for place, rate in study.planned("rungs")} == {
-        ("grpo_state_values", 3e-4)
-    }
+    assert not [line for line in missing(study) if line.startswith("rates")]
+    study.freeze()
+    assert [rate for _, rate in study.planned("rungs")] == [2e-4, 2e-4]
