@@ -7,23 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from methods import TRAINED
-from tables import GOING, KEY, harness_on, lure, random_logits, random_mdp, trained
+from tables import GOING, harness_on, lure, random_logits, random_mdp, trained
 
 from rtpo import rtpo
 from rtpo.algorithms import configured, load_algorithm
 from rtpo.core.losses import TokenBatch
 from rtpo.core.losses import loss as loss_of
-from rtpo.credit import sibling_advantages
-from rtpo.errors import ConfigError, DataError, NonFinite
+from rtpo.errors import NonFinite
 from rtpo.rows import trajectory_rows
-from rtpo.theory.mdp import MDP, Table, action_values, advantages, backward_induction, state_values, value
+from rtpo.theory.mdp import Table, action_values, backward_induction, state_values, value
 from rtpo.theory.mdps import greedy, uniform
-from rtpo.theory.tabular import TabularHarness, log_softmax, softmax, start_task, tasks
-from rtpo.types import Role, Task, TrainRow
-from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip, Update
+from rtpo.theory.tabular import TabularHarness, log_softmax, tasks
+from rtpo.types import Role, TrainRow
+from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
 
 # exact values
 
@@ -31,21 +28,10 @@ from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip, Update
 def test_no_deterministic_policy_is_better_than_backward_induction() -> None:
     mdp = random_mdp(1, states=3, actions=2, horizon=2)
     every = [np.eye(2)[np.reshape(choice, (2, 3))] for choice in product(range(2), repeat=6)]
-    values = [value(mdp, policy) for policy in every]
-    assert value(mdp, backward_induction(mdp)) == pytest.approx(max(values), abs=1e-12)
-    assert max(values) > min(values)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 2**32 - 1))
-def test_the_optimum_bounds_every_policy_in_every_state(seed: int) -> None:
-    mdp = random_mdp(seed)
-    policy, best = softmax(random_logits(mdp, seed)), backward_induction(mdp)
-    assert (state_values(mdp, best) >= state_values(mdp, policy) - 1e-12).all()
-    improved = greedy(action_values(mdp, policy))
-    assert (state_values(mdp, improved) >= state_values(mdp, policy) - 1e-12).all()
-    going = ~mdp.is_terminal
-    assert (policy * advantages(mdp, policy)).sum(-1)[:, going] == pytest.approx(0, abs=1e-12)
+    best = state_values(mdp, backward_induction(mdp))
+    values = np.array([state_values(mdp, policy) for policy in every])
+    assert best == pytest.approx(values.max(axis=0), abs=1e-12)
+    assert (values.max(axis=0)[0] > values.min(axis=0)[0]).any()
 
 
 @pytest.mark.parametrize("bernoulli", [False, True])
@@ -105,31 +91,6 @@ def test_every_method_learns_within_its_worst_case(name: str) -> None:
     assert harness.ledger.optimizer_steps >= harness.policy_version > 0
 
 
-# Theorem 2a and the share of tied groups
-
-
-def test_the_sibling_advantage_is_shrunk_by_its_own_share_of_the_mean() -> None:
-    """E[A_j | S_k, u_j] = (G-2)/(G-1) A(S_k, u_j), by action, on siblings forked from one boundary. One sibling of each
-    group is looked at, so that the sample is independent."""
-    mdp = lure()
-    logits = random_logits(mdp, 5)
-    logits[2] += 2 * backward_induction(mdp)[2]
-    harness = harness_on(mdp, logits=logits)
-    (trunks,) = harness.rollout(tasks(mdp), n=50, role=Role.TRUNK)
-    boundary = next(t.boundary(1) for t in trunks if len(t.turns) > 1 and t.turns[1].snapshot.state == KEY)
-    true = advantages(mdp, harness.policy)[1, KEY]
-    assert (np.abs(true) > 0.1).all()
-    for group_size in (3, 4, 6):
-        groups = harness.rollout([boundary] * 5000, n=group_size - 1, role=Role.SIBLING)
-        action = np.array([int(group[0].turns[1].output_ids[0]) for group in groups])
-        estimate = np.array([sibling_advantages([sibling.reward for sibling in group])[0] for group in groups])
-        mean = np.array([estimate[action == a].mean() for a in range(3)])
-        error = np.array([estimate[action == a].std(ddof=1) / (action == a).sum() ** 0.5 for a in range(3)])
-        assert (np.abs(mean - (group_size - 2) / (group_size - 1) * true) < 3 * error).all()
-        if group_size == 3:
-            assert (np.abs(mean - true) > 5 * error).all()
-
-
 # versions
 
 
@@ -138,7 +99,8 @@ def test_paths_are_sampled_by_the_weights_last_synchronised() -> None:
     harness = harness_on(mdp, learning_rate=300.0)
     rows = sampled_rows(harness, "recorded", n=10)
     assert harness.sync() == 0
-    assert took(harness.update(rows, TokenClip())) == (1, 1)
+    update = harness.update(rows, TokenClip())
+    assert (update.optimizer_steps, update.policy_version) == (1, 1)
     (stale, *others), *_ = harness.rollout(tasks(mdp), n=400, role=Role.CHAIN)
     assert np.abs(harness.policy[0, 0] - 1 / 3).max() > 0.3
     for action in range(3):
@@ -155,10 +117,6 @@ def test_paths_are_sampled_by_the_weights_last_synchronised() -> None:
 
 
 # updates
-
-
-def took(update: Update) -> tuple[int, int]:
-    return update.optimizer_steps, update.policy_version
 
 
 def sampled_rows(harness: TabularHarness, context: Any, n: int = 8, seed: int = 0) -> list[TrainRow]:
@@ -201,12 +159,9 @@ def exact_loss(logits: Table, initial: Table, rows: Sequence[TrainRow], loss: Lo
 @pytest.mark.parametrize(
     "loss",
     [
-        TokenClip(old_logprobs="rollout"),
         TokenClip(dual_clip=1.5, old_logprobs="rollout"),
         TokenClip(old_logprobs="rollout", kl=0.5),
-        SequenceClip(old_logprobs="rollout"),
         SequenceClip(old_logprobs="rollout", kl=0.5),
-        SquaredPair(eta=0.7, old_logprobs="rollout"),
         SquaredPair(eta=0.7, old_logprobs="rollout", kl=0.5),
     ],
     ids=str,
@@ -239,40 +194,3 @@ def test_an_update_that_is_not_finite_is_not_applied() -> None:
         harness.update(rows, TokenClip(old_logprobs="rollout"))
     assert np.isfinite(harness.logits[1:]).all()
     assert harness.policy_version == 0
-
-
-# wrong input
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"transition": np.full((2, 2, 2), 0.4)}, r"MDP\.transition"),
-        ({"transition": np.full((2, 1, 2), 0.5)}, "shapes"),
-        ({"start": np.array([1.5, -0.5])}, r"MDP\.start"),
-        ({"reward": np.array([0.0, 2.0])}, r"MDP\.reward"),
-        ({"reward": np.array([0.0, np.nan]), "bernoulli": False}, r"MDP\.reward"),
-        ({"horizon": 0}, r"MDP\.horizon"),
-        ({"terminal": frozenset({0})}, r"MDP\.terminal"),
-    ],
-)
-def test_an_mdp_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
-    fields: dict[str, Any] = {
-        "transition": np.full((2, 2, 2), 0.5),
-        "reward": np.array([0.0, 1.0]),
-        "start": np.array([1.0, 0.0]),
-        "horizon": 1,
-        "bernoulli": True,
-    }
-    MDP(**fields)
-    with pytest.raises(ConfigError, match=message):
-        MDP(**fields | change)
-
-
-def test_logits_and_tasks_of_another_mdp_are_refused() -> None:
-    mdp = random_mdp(0)
-    with pytest.raises(ConfigError, match="logits"):
-        harness_on(mdp, logits=np.zeros((1, 2)))
-    for task in (Task("t", "?", 1), start_task(3), start_task(4)):
-        with pytest.raises(DataError, match=f"task {task.uid}"):
-            harness_on(mdp).rollout([task], n=1, role=Role.CHAIN)
