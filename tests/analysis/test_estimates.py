@@ -1,13 +1,10 @@
 """Estimates with what seeds and questions add to them, and the metrics they are of: known values and pairing."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
 
-from analysis.paper import formulas
 from analysis.paper.estimates import Estimate, ratio
 from analysis.paper.formulas import evaluate
 from analysis.paper.metrics import episodes, estimate
@@ -19,18 +16,6 @@ def shares(values: npt.ArrayLike, units: str = "questions a", scale: float = 1.0
     """Of a share of each question, [seeds, questions]."""
     table = pd.DataFrame(np.asarray(values, np.float64))
     return ratio(table, 0 * table + 1, units, scale, is_share=is_share)
-
-
-def sample(unit: str, success: bool | None, tokens: int = 1, calls: int = 0) -> dict[str, Any]:
-    """An answer as `analysis.load` has it."""
-    counts = {"attempted": calls, "executed": calls, "ok": calls, "writes": 0, "turns": 1, "generated_tokens": tokens}
-    reward = None if success is None else float(success)
-    return {"question": unit, "reward": reward, "is_ended": True, "is_cut": False, **counts}
-
-
-def runs(*samples: list[dict[str, Any]]) -> pd.DataFrame:
-    """Episodes of the seeds 0, 1, ..."""
-    return pd.concat([episodes(pd.DataFrame(run)).assign(seed=seed) for seed, run in enumerate(samples)])
 
 
 def test_the_interval_is_that_of_runs_everywhere() -> None:
@@ -89,19 +74,10 @@ def test_answers_that_are_all_alike_have_wilsons_interval() -> None:
 
 
 def test_calls_without_an_audit_are_refused() -> None:
+    answer = {"question": "q1", "reward": 1.0, "is_ended": True, "is_cut": False, "generated_tokens": 1, "turns": 1}
+    counts = ("attempted", "executed", "ok", "writes")
+    frames = [pd.DataFrame([answer | dict.fromkeys(counts, calls)]) for calls in (2, 0)]
+    with_calls, without = (episodes(frame).assign(seed=0) for frame in frames)
     with pytest.raises(DataError, match="q1 was evaluated before evaluations kept an audit of calls"):
-        estimate("programs", runs([sample("q1", True, calls=2)]), "questions a")
-    assert estimate("programs", runs([sample("q1", True)]), "questions a").value == 0
-
-
-def test_a_formula() -> None:
-    values = {"a": Estimate(3), "b.c": Estimate(4)}
-    assert formulas.names("mean(a, b.c) - (a / 2)") == ["a", "b.c"]
-    assert evaluate("mean(a, b.c) - (a / 2)", values.__getitem__).value == 2
-    assert evaluate("1 + 12 / a - (2 - 3 * b.c)", values.__getitem__).value == 15
-    assert evaluate("-relative(b.c, a)", values.__getitem__).value == pytest.approx(-100 / 3)
-    for formula in ("a ** 2", "least(a, b.c)", "a if a else b", "'a'"):
-        with pytest.raises(DataError, match=r"only \+ - \* / and min"):
-            evaluate(formula, lambda name: Estimate(1))
-    with pytest.raises(DataError, match="cannot be read"):
-        formulas.names("a +")
+        estimate("programs", with_calls, "questions a")
+    assert estimate("programs", without, "questions a").value == 0
