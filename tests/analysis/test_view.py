@@ -1,30 +1,27 @@
 """The rollout page: the tree of real runs, refusal of damaged records, and that text of a policy stays text."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from html.parser import HTMLParser
+from html import escape
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import Element, TreeBuilder
+from xml.etree.ElementTree import Element, fromstring
 
 import numpy as np
 import pytest
 from byte_tokenizer import byte_tokenizer
-from conftest import compose_config
-from crashing import run
 from transformers import AutoTokenizer
 
 from analysis.view.__main__ import main
-from analysis.view.page import passages, pieces, visible
+from analysis.view.page import passages, pieces
 from rtpo.core.chat import ChatFormat
 from rtpo.run.config import PROJECT
 
-RTPO = (
-    *("deterministic=true", "task.held_out.count=2", "task.train.count=24", "budget.tasks_per_step=2"),
-    *("algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=60", "samples_per_rollout=2"),
-)
+RUN = PROJECT / "results" / "reference" / "rtpo-seed0"
+LINES = [json.loads(line) for line in (RUN / "rollouts.jsonl").read_text().splitlines()]
 BYTES = ChatFormat(byte_tokenizer())
 MARK = "data-hostile"
 HOSTILE = (
@@ -40,29 +37,9 @@ TAGS = "html head meta title style body section h1 h2 h4 h5 p div span strong de
 ATTRIBUTES = "lang charset http-equiv content name class id href open title"
 
 
-class Parsed(HTMLParser):
-    """A page as elements; each must be closed by its own tag."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self._builder, self._open = TreeBuilder(), [""]
-        self.feed(html)
-        self.close()
-        assert self._open == [""]
-        self.page = self._builder.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._builder.start(tag, {name: value or "" for name, value in attrs})
-        self._open.append(tag)
-        if tag == "meta":
-            self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-        self._builder.end(tag)
-
-    def handle_data(self, data: str) -> None:
-        self._builder.data(data)
+def parsed(html: str) -> Element:
+    """A page's elements, each of which must be closed."""
+    return fromstring(re.sub(r"(<meta [^>]*)>", r"\1/>", html.replace(" open>", ' open="">')))
 
 
 def words(node: Element | None) -> str:
@@ -79,51 +56,23 @@ def own(node: Element, tag: str, name: str = "") -> list[Element]:
     return [child for child in node.findall(tag) if not name or name in child.get("class", "").split()]
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("view")
-    assert run(compose_config(*RTPO, f"results={folder}")) == 0
-    return folder / "default"
-
-
-@pytest.fixture
-def copied(results: Path, tmp_path: Path) -> Path:
-    shutil.copytree(results / "rtpo-seed0", tmp_path / "run")
-    return tmp_path / "run"
-
-
-def records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "rollouts.jsonl").read_text().splitlines()]
-
-
-def tree_of(chosen: dict[str, Any], lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [line for line in lines if (line["step"], line["task"]) == (chosen["step"], chosen["task"])]
+def tree_of(step: int, task: str) -> list[dict[str, Any]]:
+    return [line for line in LINES if (line["step"], line["task"]) == (step, task)]
 
 
 def page_of(folder: Path, output: Path, *arguments: str) -> Element:
     assert main([str(folder), "--output", str(output / "page.html"), *arguments]) == 0
-    return Parsed((output / "page.html").read_text(encoding="utf-8")).page
+    return parsed((output / "page.html").read_text(encoding="utf-8"))
 
 
-def page_of_tree(folder: Path, output: Path, chosen: dict[str, Any]) -> dict[str, Element]:
-    """The paths of a tree's page, by uid."""
-    page = page_of(folder, output, "--step", str(chosen["step"]), "--question", chosen["task"])
-    return {words(path.find("summary/strong")).split()[1]: path for path in below(page, "details", "path")}
-
-
-def replies(path: Element) -> list[tuple[str, Element]]:
-    """The heading and the reply of each turn that a path sampled itself."""
-    headings = [words(heading) for heading in own(path, "h5") if words(heading).startswith("u_")]
-    return list(zip(headings, own(path, "div", "reply"), strict=True))
-
-
-def test_the_page_shows_the_tree_with_advantages_and_what_was_trained(results: Path, tmp_path: Path) -> None:
-    lines = records(results / "rtpo-seed0")
-    chosen = next(line for line in lines if any(training["advantage"] for training in line["trained"]))
-    paths = page_of_tree(results / "rtpo-seed0", tmp_path, chosen)
-    assert set(paths) == {line["rollout"] for line in tree_of(chosen, lines)}
+def test_the_page_shows_the_tree_with_advantages_and_what_was_trained(tmp_path: Path) -> None:
+    trained = (line for line in LINES if any(training["advantage"] for training in line["trained"]))
+    step, task = next((line["step"], line["task"]) for line in trained)
+    page = page_of(RUN, tmp_path, "--step", str(step), "--question", task)
+    paths = {words(path.find("summary/strong")).split()[1]: path for path in below(page, "details", "path")}
+    assert set(paths) == {line["rollout"] for line in tree_of(step, task)}
     decode = ChatFormat(AutoTokenizer.from_pretrained(PROJECT / "rtpo" / "toy" / "warm_start_math")).decode
-    for line in tree_of(chosen, lines):
+    for line in tree_of(step, task):
         path = paths[line["rollout"]]
         summary, training = words(path.find("summary")), (line["trained"] or [None])[0]
         assert f"reward {line['reward']:g}" in summary
@@ -133,7 +82,8 @@ def test_the_page_shows_the_tree_with_advantages_and_what_was_trained(results: P
             assert f"A {shown}{line['termination']}" in summary
             forked = [part for part in own(paths[line["parent"]], "div", "forked") if path in part]
             assert [words(part.find("h5")) for part in forked] == [f"Forked from S_{line['start_k']}: 2"]
-        for turn, (heading, reply) in zip(line["turns"], replies(path), strict=True):
+        headings = [words(heading) for heading in own(path, "h5") if words(heading).startswith("u_")]
+        for turn, heading, reply in zip(line["turns"], headings, own(path, "div", "reply"), strict=True):
             is_trained = training is not None and training["k"] == turn["k"]
             tied = ["tied"] if is_trained and not training["advantage"] else []
             assert reply.get("class", "").split() == ["reply", *(["trained"] if is_trained else []), *tied]
@@ -152,75 +102,44 @@ def test_the_page_shows_the_tree_with_advantages_and_what_was_trained(results: P
         assert feedback == [decode(turn["feedback_ids"]) for turn in line["turns"] if turn["feedback_ids"]]
 
 
-def test_the_index_has_the_most_unequal_trees_first(results: Path, tmp_path: Path) -> None:
-    lines = records(results / "rtpo-seed0")
-    page = page_of(results / "rtpo-seed0", tmp_path, "--trees", "1")
+def test_the_index_has_the_most_unequal_trees_first(tmp_path: Path) -> None:
+    page = page_of(RUN, tmp_path, "--trees", "1")
     (index,) = below(page, "table", "index")
     rows = [[words(cell) for cell in row.iter("td")] for row in index.iter("tr")][1:]
-    assert {(row[0], int(row[1])) for row in rows} == {(line["task"], line["step"]) for line in lines}
-    spreads = []
+    assert {(row[0], int(row[1])) for row in rows} == {(line["task"], line["step"]) for line in LINES}
     for row in rows:
-        tree = tree_of({"task": row[0], "step": int(row[1])}, lines)
+        tree = tree_of(int(row[1]), row[0])
         rewards = [line["reward"] for line in tree]
         advantages = [training["advantage"] for line in tree for training in line["trained"]]
-        spreads.append(np.std(rewards))
-        assert row[2:5] == [str(len(tree)), f"{np.mean(rewards):.3f}", f"{spreads[-1]:.3f}"]
+        assert row[2:5] == [str(len(tree)), f"{np.mean(rewards):.3f}", f"{np.std(rewards):.3f}"]
         assert row[5:] == [str(len(advantages)), str(np.count_nonzero(advantages))]
+    spreads = [float(row[4]) for row in rows]
     assert spreads == sorted(spreads, reverse=True)
     (shown,) = below(page, "section", "tree")
     assert [link.get("href") for link in index.iter("a")] == [f"#{shown.get('id')}"]
     assert words(shown.find("h2")).startswith(rows[0][0])
 
 
-def refusal(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main([str(folder), "--output", str(folder / "page.html"), *arguments]) == 1
-    assert not (folder / "page.html").exists()
-    (sentence,) = capsys.readouterr().err.splitlines()
-    return sentence
-
-
-def test_what_is_not_there_or_not_as_the_manifest_says_is_refused(
-    copied: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda line: {"turns": [line["turns"][0] | {"logprobs": []}]},
+        lambda line: {"rollout": "0.0.0.0"},
+        lambda line: {"parent": line["rollout"]},
+    ],
+    ids=["log-probs lost", "a path twice", "its own parent"],
+)
+def test_a_damaged_line_of_an_unfinished_run_is_refused_by_its_number(
+    damage: Callable[[dict[str, Any]], dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, data = copied / "rollouts.jsonl", (copied / "rollouts.jsonl").read_bytes()
-    task = records(copied)[0]["task"]
-    for missing in (("--question", "nope"), ("--step", "99")):
-        assert task in refusal(copied, capsys, *missing)
-    assert copied.name in refusal(copied.parent, capsys)
-    file.write_bytes(data.replace(b"0.5", b"0.6"))
-    assert str(file) in refusal(copied, capsys)
-    (copied / "manifest.json").unlink()
-    file.write_bytes(b"")
-    assert str(file) in refusal(copied, capsys)
-
-
-DAMAGE: dict[str, Callable[[dict[str, Any]], dict[str, Any] | str]] = {
-    "half a line": lambda line: json.dumps(line)[:99],
-    "no object": lambda line: "7",
-    "a key lost": lambda line: {key: value for key, value in line.items() if key != "turns"},
-    "a log-prob more": lambda line: line | {"turns": [line["turns"][0] | {"logprobs": []}]},
-    "a log-prob above 0": lambda line: line | {"turns": [line["turns"][0] | {"logprobs": [9], "output_ids": [1]}]},
-    "a reward in words": lambda line: line | {"reward": "good"},
-    "a path twice": lambda line: line | {"rollout": "0.0.0.0"},
-    "no parent": lambda line: line | {"parent": "0.9.9.9"},
-    "its own parent": lambda line: line | {"parent": line["rollout"]},
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_line_is_refused_by_its_number(copied: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (copied / "manifest.json").unlink()
-    file = copied / "rollouts.jsonl"
-    lines = file.read_text().splitlines()
-    changed = DAMAGE[damage](json.loads(lines[2]))
-    lines[2] = changed if isinstance(changed, str) else json.dumps(changed)
-    file.write_text("\n".join(lines) + "\n")
-    assert f"{file} line 3 " in refusal(copied, capsys)
-
-
-def test_what_cannot_be_seen_is_spelled() -> None:
-    assert visible("a\u202eb\u2028\x00\r\ud800\u200b") == "a⟨U+202E⟩b⟨U+2028⟩⟨U+0000⟩⟨U+000D⟩⟨U+D800⟩⟨U+200B⟩"
-    assert visible("é 日\n\tx") == "é 日\n\tx"
+    shutil.copy(RUN / "config.yaml", tmp_path)
+    file = tmp_path / "rollouts.jsonl"
+    first, second, third, *_ = tree_of(LINES[0]["step"], LINES[0]["task"])
+    lines = [first, second, third | damage(third)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main([str(tmp_path), "--output", str(tmp_path / "page.html")]) == 1
+    assert f"{file} line 3 " in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
 
 
 @pytest.mark.parametrize("text", ["plain", "é日🙂é", "a\x00\u2028b", "<think>x</think>"])
@@ -235,7 +154,6 @@ def test_pieces_are_whole_characters_and_make_the_text(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("a<think>b</think>c<|im_end|>", [(True, "a<think>b</think>"), (False, "c<|im_end|>")]),
         ("a<think>b<|im_end|>", [(False, "a"), (True, "<think>b"), (False, "<|im_end|>")]),
         ("a</think>b</think>c<think>d", [(True, "a</think>b</think>"), (False, "c"), (True, "<think>d")]),
         ("", []),
@@ -276,7 +194,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_page_holds_nothing_but_its_own_elements(hostile: Path) -> None:
-    page = Parsed(hostile.read_text(encoding="utf-8")).page
+    page = parsed(hostile.read_text(encoding="utf-8"))
     assert {node.tag for node in page.iter()} <= set(TAGS.split())
     assert {name for node in page.iter() for name in node.attrib} <= set(ATTRIBUTES.split())
     assert all(node.get("href", "#").startswith("#") for node in page.iter())
@@ -284,36 +202,28 @@ def test_a_page_holds_nothing_but_its_own_elements(hostile: Path) -> None:
     assert "⟨U+2028⟩⟨U+2029⟩⟨U+202E⟩⟨U+0000⟩⟨U+000D⟩⟨U+001B⟩[31m &lt;b&gt; &#60; é 日" in words(page)
 
 
-def browse(page: Path, profile: Path) -> tuple[Element, str]:
-    """A page's document once Chromium has loaded it, and what its console said."""
+def browse(page: Path, profile: Path) -> tuple[str, str]:
+    """A page's document once Chromium has loaded it, from its first tag on, and what its console said."""
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=1000"]
     command = ["chromium", *flags, f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
     seen = subprocess.run(command, capture_output=True, check=True, timeout=300)
     console = [line for line in seen.stderr.decode(errors="replace").splitlines() if "CONSOLE" in line]
-    return Parsed(seen.stdout.decode()).page, "\n".join(console)
+    return seen.stdout.decode().removeprefix("<!DOCTYPE html>"), "\n".join(console)
 
 
 @pytest.mark.needs("chromium")
-def test_a_browser_shows_hostile_text_and_runs_none_of_it(hostile: Path, tmp_path: Path) -> None:
-    page, console = browse(hostile, tmp_path / "profile")
-    assert console == ""
-    assert MARK not in page.attrib
-    assert not [node for node in page.iter() if node.tag in ("script", "img", "svg")]
-    assert all(words(page).count(text) > 5 for text in HOSTILE[:4])
-    folded = [node for kind in ("thinking", "context") for node in below(page, "details", kind)]
-    assert len(folded) == 3 + 2
-    assert all(node.get("open") is None and HOSTILE[0] in words(node) for node in folded)
-
-
-@pytest.mark.needs("chromium")
-def test_the_page_policy_stops_a_script_that_got_in(hostile: Path, tmp_path: Path) -> None:
-    """Without the policy the script runs, so that the test before can fail."""
+def test_a_browser_runs_no_script_of_hostile_text(hostile: Path, tmp_path: Path) -> None:
+    """Nor one that got into the page, which its policy stops; without the policy it runs, so that this can fail."""
     broken = hostile.read_text(encoding="utf-8").replace("</section>", f"</section>{HOSTILE[0]}")
-    page = tmp_path / "page.html"
-    page.write_text(broken, encoding="utf-8")
-    document, console = browse(page, tmp_path / "profile")
-    assert MARK not in document.attrib
-    assert "Content Security Policy" in console
-    page.write_text(broken.replace("http-equiv", "data-was"), encoding="utf-8")
-    document, _ = browse(page, tmp_path / "profile")
-    assert document.get(MARK) == "1"
+    pages = {"broken": broken, "without policy": broken.replace("http-equiv", "data-was")}
+    for name, text in pages.items():
+        (tmp_path / f"{name}.html").write_text(text, encoding="utf-8")
+    tags, consoles = [], []
+    for page in (hostile, *(tmp_path / f"{name}.html" for name in pages)):
+        document, console = browse(page, tmp_path / "profile")
+        tags.append(document[: document.index(">")])
+        consoles.append(console)
+        assert all(document.count(escape(text, quote=False)) > 5 for text in HOSTILE[:4])
+    assert [MARK in tag for tag in tags] == [False, False, True]
+    assert consoles[0] == ""
+    assert "Content Security Policy" in consoles[1]
