@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import synthetic_runs
-from synthetic_runs import write_evaluation, write_run
+from synthetic_runs import episode, held_out, path, write_evaluation, write_run
 
 from analysis import audit
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
@@ -14,29 +13,21 @@ from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
 AIRLINE_TASKS = Path(__file__).parents[1] / "fixtures" / "airline"
 
 
-def path(
-    reward: float | None, turns: int, calls: tuple[int, int, int] = (0, 0, 0), parent: str | None = None, **changes: Any
-) -> dict[str, Any]:
-    of = synthetic_runs.episode(reward, turns=turns, tokens=10 * turns, calls=calls, **changes)
-    return synthetic_runs.path(1, "q/0", of, parent)
-
-
-def write(results: Path, name: str, paths: list[dict[str, Any]] | None) -> Path:
-    """A run without a step in an experiment of its own."""
-    return write_run(results, "rtpo", 0, [], [], paths=paths, experiment=name)
+def trunk(reward: float | None, turns: int, parent: str | None = None, **changes: Any) -> dict[str, Any]:
+    return path(1, "q/0", episode(reward, turns=turns, tokens=10 * turns, **changes), parent)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     paths = [
-        path(1.0, 2, calls=(4, 4, 3)),
-        path(0.0, 1),
-        path(0.0, 4, termination="turn_limit"),
-        path(0.0, 3, detail=TOO_MANY_ERRORS, calls=(1, 1, 0)),
-        path(None, 9),
-        path(1.0, 5, parent="0.0.0.0"),
+        trunk(1.0, 2, calls=(4, 4, 3)),
+        trunk(0.0, 1),
+        trunk(0.0, 4, termination="turn_limit"),
+        trunk(0.0, 3, detail=TOO_MANY_ERRORS, calls=(1, 1, 0)),
+        trunk(None, 9),
+        trunk(1.0, 5, parent="0.0.0.0"),
     ]
-    return write(tmp_path, "main", paths)
+    return write_run(tmp_path, "rtpo", 0, [], [], paths=paths, experiment="main")
 
 
 def cells(table: Any) -> dict[str, tuple[str, ...]]:
@@ -65,7 +56,7 @@ def test_trunks_are_the_graded_paths_that_began_at_a_task(run: Path) -> None:
 
 def sample(position: int, reward: float | None, calls: int = 0, ok: int = 0, **audited: Any) -> dict[str, Any]:
     facts = {"repeated": 0, "programs": calls, "valid_programs": calls, "answer_first": False} | audited
-    of = synthetic_runs.episode(reward, calls=(calls, calls, ok))
+    of = episode(reward, calls=(calls, calls, ok))
     return {"position": position, "uid": f"q/{position}", "sample": 0, "audit": facts if calls else None, **of}
 
 
@@ -78,17 +69,8 @@ def test_tool_calls_are_counted_over_the_first_questions(run: Path) -> None:
     ]
     later = [sample(each["position"], 1.0, calls=9, ok=9) | {"sample": 1} for each in firsts]
     found = cells(audit.tool_table(write_evaluation(run, "gsm8k", [*firsts, *later]), 3))
-    assert [value for (value,) in found.values()] == [
-        "3",
-        "66.67",
-        "1.00",
-        "1",
-        "1",
-        "1",
-        *["2/3"] * 2,
-        *["1/2"] * 2,
-        "1",
-    ]
+    values = [value for (value,) in found.values()]
+    assert values == ["3", "66.67", "1.00", "1", "1", "1", "2/3", "2/3", "1/2", "1/2", "1"]
 
 
 def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +82,7 @@ def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.
     tasks = sorted(needs_write, key=needs_write.__getitem__)
     calls = {"cancel_reservation": {"attempted": 1, "executed": 1, "ok": 1, "failed": 0}}
     lines = [
-        synthetic_runs.held_out(uid, place, synthetic_runs.episode(float(place == 0), tokens=20) | {"calls": calls})
+        held_out(uid, place, episode(float(place == 0), tokens=20) | {"calls": calls})
         for uid in (tasks[0], tasks[-1])
         for place in range(4)
     ]
@@ -117,22 +99,16 @@ def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["trunks", "{}/nowhere"], "nowhere: give one with a config.yaml, such as"),
-        (["trunks", "{}/old/rtpo-seed0"], "lacks paths.jsonl"),
         (["trunks", "{}/untrained/rtpo-seed0"], "has no graded path that began at a task: nothing was trained"),
         (["trunks", "{}/main/rtpo-seed0", "--points", "5"], "--points is 5 and there are 4 graded first paths"),
-        (["tools", "{}/main/rtpo-seed0/short"], "has 1 questions and --first is 100: use 1 to 1"),
         (["tools", "{}/main/rtpo-seed0"], "rtpo-seed0 is a run: give one of its evaluations"),
-        (["trunks", "{}/main/rtpo-seed0/short"], "short is an evaluation: give its run"),
         (["tools", "{}/main/rtpo-seed0/bare", "--first", "1"], "before evaluations kept an audit"),
     ],
 )
 def test_what_cannot_be_audited_is_refused_in_a_sentence(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
-    write(tmp_path, "old", None)
-    write(tmp_path, "untrained", [path(None, 1)])
-    write_evaluation(run, "short", [sample(0, 1.0)])
+    write_run(tmp_path, "rtpo", 0, [], [], paths=[trunk(None, 1)], experiment="untrained")
     write_evaluation(run, "bare", [sample(0, 1.0, calls=1, ok=1) | {"audit": None}])
     assert audit.main([argument.format(tmp_path) for argument in arguments]) == 1
     assert words in capsys.readouterr().err

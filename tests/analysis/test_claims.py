@@ -1,11 +1,10 @@
 """The claims: what is refused, how parts give a verdict together, and parts of each kind on made-up runs."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from synthetic_runs import episode, write_evaluation
-from test_paper_tables import run
+from synthetic_runs import write_evaluation
+from test_paper_tables import questions, run
 
 from analysis.claims.claims import FILE, parts, read_claims, together
 from analysis.tables import NOT_RUN
@@ -18,7 +17,6 @@ SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
     ("verdicts", "every", "expected"),
     [
         ([], False, "not testable"),
-        ([NOT_RUN, NOT_RUN], False, NOT_RUN),
         ([SUPPORTED, NOT_RUN], False, SUPPORTED),
         ([UNDECIDED, SUPPORTED], False, "mixed: supported, undecided"),
         ([SUPPORTED, CONTRADICTED], True, CONTRADICTED),
@@ -34,9 +32,6 @@ def test_parts_give_a_verdict_together(verdicts: list[str], every: bool, expecte
     [
         ('read: "rtpo.overall_acc - grpo', 'read: "rtpo.overal_acc - grpo', "cell 'rtpo.overal_acc' is unknown"),
         ("table: math_results", "table: math_result", "table 'math_result' is unknown; the nearest is math_results"),
-        ("run: ratio_gain", "run: ratio_gained", "run 'ratio_gained' is unknown; the nearest is ratio_gain"),
-        ("measure: ties", "measure: tie", "measure 'tie' is unknown; the nearest is ties"),
-        ("aside: beside", "asides: beside", "field 'asides' is unknown; the nearest is aside"),
         ("recomputed: stated.g4_pass_1", "recomputed: stated.g5_pass_1", "recomputed 'stated.g5_pass_1' is unknown"),
     ],
 )
@@ -53,16 +48,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     for label, seed in ((label, seed) for label in ("rtpo", "rtpo_off") for seed in range(3)):
         made = run(folder, "drift_a100x8_search_paper", label, seed)
-        for benchmark, size in (("xbench", 100), ("webwalker", 200)):
-            write_evaluation(
-                made, benchmark, [_answer(i, benchmark == "xbench" and label == "rtpo") for i in range(size)]
-            )
+        for benchmark in ("xbench", "webwalker"):
+            right = (4, 0, 4, 0) if benchmark == "xbench" and label == "rtpo" else (4, 0, 0, 0)
+            write_evaluation(made, benchmark, questions(benchmark, right))
     return folder
-
-
-def _answer(number: int, better: bool) -> dict[str, Any]:
-    hit = float(number % 2 == 0) if better else float(number % 4 == 0)
-    return {"uid": f"q{number}", "sample": 0, "qa": {"output_hit": hit, "f1": 0.0}, **episode(0.0)}
 
 
 def test_an_order_is_judged_on_our_cells(results: Path) -> None:

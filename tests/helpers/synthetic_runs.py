@@ -11,20 +11,16 @@ import yaml
 CONTEXTS = {"rtpo": "recorded", "grpo": "flattened", "grpo_exact": "recorded"}
 
 
-def update(
-    tokens: int, kl: float, tied: float, rows: int = 8, turns: tuple[int, ...] = (0,), context_kl: float | None = None
-) -> dict[str, Any]:
-    """An update alike in all the `turns` it trains; the context makes all of its KL unless `context_kl` says less."""
+def update(tokens: int, kl: float, tied: float, rows: int = 8) -> dict[str, Any]:
+    """An update of the first turn, whose KL is all made by the context."""
     return {
         "rows": rows,
-        "tied_rows": 0 if np.isnan(tied) else round(rows * tied),
-        "trained_turns": list(turns),
+        "tied_rows": round(rows * tied),
+        "trained_turns": [0],
         "trained_tokens": tokens,
-        "zero_advantage": {"all": tied, **{f"turn_{k}": tied for k in turns}},
+        "zero_advantage": {"all": tied, "turn_0": tied},
         "mismatch/ratio_gm": float(np.exp(-kl)),
-        "mismatch/kl_k1": kl,
-        "mismatch/context/kl_k1": kl if context_kl is None else context_kl,
-        **{f"mismatch/turn_{k}/kl_k1": kl for k in turns},
+        **dict.fromkeys(("mismatch/kl_k1", "mismatch/context/kl_k1", "mismatch/turn_0/kl_k1"), kl),
         "optimizer_steps": 1,
         "residual": 0.0,
     }
@@ -51,17 +47,9 @@ def step(number: int, rollouts: int, success: float | None, updates: list[dict[s
 
 def answers(when: str, mode: str, rewards: dict[str, list[float | None]], step: int = 0) -> list[dict[str, Any]]:
     """Evaluation lines: `rewards` holds a question's samples."""
+    place = {"when": when, "mode": mode, "step": step}
     return [
-        {
-            "when": when,
-            "step": step,
-            "rollouts": 0,
-            "split": "held_out",
-            "mode": mode,
-            "task": task,
-            "sample": sample,
-            **episode(reward),
-        }
+        held_out(task, sample, episode(reward)) | place
         for task, samples in rewards.items()
         for sample, reward in enumerate(samples)
     ]
@@ -114,15 +102,10 @@ def write_evaluation(run: Path, benchmark: str, lines: list[dict[str, Any]]) -> 
     (folder / "summary.json").write_text("{}")
     questions = len({line["uid"] for line in lines})
     manifest = {
-        "schema": 1,
-        "benchmark": benchmark,
+        **{"schema": 1, "benchmark": benchmark, "panel": {"questions": questions}, "samples": len(lines) // questions},
         "checkpoint": {"run": f"{run.parent.name}/{run.name}", "policy_version": 9},
-        "panel": {"questions": questions},
-        "samples": len(lines) // questions,
         "decoding": {"temperature": 0.6, "top_p": 0.95, "top_k": -1},
-        "rollout_context": "strip_think",
-        "limits": {},
-        "settings": {},
+        **{"rollout_context": "strip_think", "limits": {}, "settings": {}},
     }
     write_manifest(folder, manifest)
     return folder
@@ -154,10 +137,9 @@ def write_run(
         "profile": {"name": "toy"},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(settings | (config or {})))
-    for file, lines in (("steps.jsonl", steps), ("evaluations.jsonl", evaluations), ("paths.jsonl", paths)):
-        if lines is None:
-            continue
-        (folder / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for file, lines in (("steps", steps), ("evaluations", evaluations), ("paths", paths)):
+        if lines is not None:
+            (folder / f"{file}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if complete:
         write_manifest(folder, _manifest(folder, label, seed, len(steps)) | (manifest or {}))
     return folder
