@@ -85,15 +85,19 @@ def run_episodes(
             if lock_step is not None:
                 lock_step.leave()
 
-    async def run_all() -> list[Rollout]:
+    rollouts: list[Rollout] = []
+
+    async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(plan)) for plan in plans]
-        return [task.result() for task in tasks]
+        # not returned: asyncio.run spells out what its task returns, arrays included, as it puts signals back
+        rollouts.extend(task.result() for task in tasks)
 
     try:
-        return asyncio.run(run_all())
+        asyncio.run(run_all())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
+    return rollouts
 
 
 async def run_episode(world: EpisodeWorld, plan: Plan, sampling: Sampling, on_retry: Callable[[str], None]) -> Rollout:
