@@ -98,15 +98,21 @@ def load_comparisons(file: Path) -> list[Comparison]:
         raise DataError(f"{file} holds no comparisons ({error}): restore it.") from error
 
 
+@cache
 def by_question(frames: Frames, task: str, label: str, mode: str, when: str = "after") -> pd.DataFrame:
     """The share of a question's samples that were solved, [(warm start, seed), question]; runs without are left out."""
     runs = frames.runs[(frames.runs["label"] == label) & frames.runs["experiment"].str.startswith(f"{task}_toy")]
-    chosen = frames.of(runs["run"]).questions.reset_index()
-    chosen = chosen[(chosen["mode"] == mode) & (chosen["when"] == when)]
-    solved = chosen.pivot(index="run", columns="question", values="success")
+    solved = _solved(frames, mode, when).reindex(runs["run"]).dropna(axis="columns", how="all")
     warm_starts = runs["experiment"].str.removeprefix(f"{task}_")
     places = pd.MultiIndex.from_arrays([warm_starts, runs["seed"]], names=["warm_start", "seed"])
-    return solved.reindex(runs["run"]).set_axis(places).dropna(axis="index", how="all").sort_index()
+    return solved.set_axis(places).dropna(axis="index", how="all").sort_index()
+
+
+@cache
+def _solved(frames: Frames, mode: str, when: str) -> pd.DataFrame:
+    """Of all tasks, [run, question]."""
+    solved = frames.questions["success"].xs((mode, when), level=("mode", "when"))
+    return solved.reset_index().pivot(index="run", columns="question", values="success")
 
 
 def differences(frames: Frames, of: Comparison, mode: str, counted: Places) -> pd.DataFrame:
