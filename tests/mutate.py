@@ -3,8 +3,9 @@
     python tests/mutate.py                     every module of TESTS, a row each; takes hours
     python tests/mutate.py rtpo/credit.py      one of them
     python tests/mutate.py --count 5 --show    fewer faults, and those that no test caught
+    python tests/mutate.py --at 8f2e586        of an earlier commit, by that commit's tests
 
-A fault changes one operator, constant, comparison, branch or index, in a copy of the working tree. `strict=` of zip,
+A fault changes one operator, constant, comparison, branch or index, in a copy of the project. `strict=` of zip,
 `frozen=` and `slots=` of a dataclass are left alone: they guard against other faults. A fault is caught where the
 module's tests fail, or run longer than ten times what they take without it. The faults of a module are drawn from its
 own name, so that two runs try the same.
@@ -14,7 +15,6 @@ import argparse
 import ast
 import copy
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,8 +43,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "baselines/arpo.py": ("test_arpo.py", "test_baselines.py"),
     "baselines/tree_grpo.py": ("test_tree_grpo.py", "test_baselines.py"),
     "baselines/refuel.py": ("test_refuel.py", "test_baselines.py"),
-    "baselines/gigpo.py": ("test_baselines.py",),
-    "baselines/anchored.py": ("test_baselines.py", "test_baseline_bias.py"),
+    "baselines/gigpo.py": ("test_same_state.py", "test_baselines.py"),
+    "baselines/anchored.py": ("test_same_state.py", "test_baselines.py", "test_baseline_bias.py"),
 }
 GUARDS = ("strict", "frozen", "slots")
 """arguments that are left alone"""
@@ -116,15 +116,13 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", choices=[[], *TESTS], help="default: all")
     parser.add_argument("--count", type=int, default=20, help="faults of a module")
     parser.add_argument("--show", action="store_true", help="list the faults that no test caught")
+    parser.add_argument("--at", metavar="COMMIT", default="HEAD", help="default: the last one")
     options = parser.parse_args()
     print("| Module | Faults | Caught | % |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "clone"
-        tracked = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True, check=True)
-        for name in tracked.stdout.splitlines():
-            if (PROJECT / name).exists():
-                (clone / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(PROJECT / name, clone / name)
+        subprocess.run(["git", "clone", "--quiet", "--no-checkout", str(PROJECT), str(clone)], check=True)
+        subprocess.run(["git", "checkout", "--quiet", options.at], cwd=clone, check=True)
         for module in options.modules or TESTS:
             source = (clone / module).read_text()
             begun = time.monotonic()
