@@ -1,5 +1,7 @@
 """What torch compiles FlexAttention for, and the check of a GPU."""
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from experiments import check_gpu
 from rtpo.core import tree_attention
 from rtpo.core.tree_attention import BLOCK, KERNELS, attend, block_mask
 from rtpo.errors import MachineError
+from rtpo.run.config import PROJECT
 
 SIZES = (10, 8, 6, 1, 1, *np.random.default_rng(0).permutation(np.arange(1, 12)).tolist())
 """blocks of sixteen micro-batches: more kinds than are allowed, if each were compiled for itself"""
@@ -103,3 +106,9 @@ def test_no_kernel_at_all_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_gpu, "SHAPES", 2)
     ((_, value, fails),) = check_gpu.kinds("cpu", until=float("inf"))
     assert (value[0], fails) == ("0", True)
+
+
+def test_the_check_of_a_gpu_needs_torch_and_transformers_alone() -> None:
+    others = ("verl", "ray", "vllm", "hydra", "omegaconf", "pydantic", "pandas", "scipy", "datasets", "wandb")
+    program = f"import sys; sys.modules.update(dict.fromkeys({others})); import experiments.check_gpu"
+    subprocess.run([sys.executable, "-c", program], cwd=PROJECT, check=True)
