@@ -11,17 +11,13 @@ from analysis.view import __main__ as view
 from rtpo.run.config import PROJECT
 
 RUN = "reference/rtpo-seed0"
-Command = Callable[[Path, Path], int]
-"""given the folder of records and one for what it writes"""
-
-COMMANDS: dict[str, tuple[str, Command]] = {
-    "table": (RUN, lambda at, to: make_tables.main(_flags(results=at, output=to, experiment=RUN.partition("/")[0]))),
-    "curves": (RUN, lambda at, to: make_figures.main(_flags(results=at, output=to, experiment=RUN.partition("/")[0]))),
-    "run": (RUN, lambda at, to: make_figures.main(["--results", str(at), "--run", str(at / RUN), "--output", str(to)])),
-    "trunks": (RUN, lambda at, to: audit.main(["trunks", str(at / RUN)])),
-    "view": (RUN, lambda at, to: view.main([str(at / RUN), "--output", str(to / "page.html")])),
+COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
+    "table": (make_tables.main, "--results {at} --output {to} --experiment reference"),
+    "curves": (make_figures.main, "--results {at} --output {to} --experiment reference"),
+    "run": (make_figures.main, f"--results {{at}} --run {{at}}/{RUN} --output {{to}}"),
+    "trunks": (audit.main, f"trunks {{at}}/{RUN}"),
+    "view": (view.main, f"{{at}}/{RUN} --output {{to}}/page.html"),
 }
-
 DAMAGE = [
     *(("manifest.json", data) for data in (b"", b"[]", b"{}", b"\xff\xfe{\0}\0")),
     *(("config.yaml", data) for data in (b"", b"\0")),
@@ -29,31 +25,22 @@ DAMAGE = [
 ]
 
 
-def _flags(**values: object) -> list[str]:
-    return [part for name, value in values.items() for part in (f"--{name}", str(value))]
-
-
-@pytest.fixture(params=COMMANDS)
-def command(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Callable[[], int], Path]:
-    """A folder of records, the command on a copy of it, and where that writes."""
-    folder, act = COMMANDS[request.param]
-    shutil.copytree(PROJECT / "results" / RUN, tmp_path / "results" / RUN)
-    return tmp_path / "results" / folder, lambda: act(tmp_path / "results", tmp_path / "made"), tmp_path / "made"
-
-
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_damaged_folder_is_said_in_a_sentence(
-    command: tuple[Path, Callable[[], int], Path], capsys: pytest.CaptureFixture[str]
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, act, made = command
+    folder = Path(shutil.copytree(PROJECT / "results" / RUN, tmp_path / "results" / RUN))
+    main, arguments = COMMANDS[command]
+    words = arguments.format(at=tmp_path / "results", to=tmp_path / "made").split()
     for pattern, damage in DAMAGE:
         files = {file: file.read_bytes() for file in folder.glob(pattern)}
         assert files
         for file, data in files.items():
             file.write_bytes(damage * (len(data) if pattern == "*.jsonl" else 1))
-        assert act() == 1, (pattern, damage)
+        assert main(words) == 1, (pattern, damage)
         (sentence,) = capsys.readouterr().err.splitlines()
         assert any(str(file) in sentence for file in files)
-        assert not made.exists()
+        assert not (tmp_path / "made").exists()
         for file, data in files.items():
             file.write_bytes(data)
-    assert act() == 0
+    assert main(words) == 0

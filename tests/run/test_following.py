@@ -73,7 +73,6 @@ def status(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
 
 def test_a_run_is_followed_and_stopped(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ((name, state, rollouts, success, saved, left, log),) = status(capsys, str(folder))
-    assert status(capsys, str(folder.parent)) == status(capsys, str(folder))
     assert (name, state, rollouts, saved, left) == ("default/rtpo-seed0", "not saved", "120/400", "-", "-")
     assert success == "25.0 % training, temperature 0.9"
     assert Path(log).samefile(folder / LOG)
@@ -93,14 +92,21 @@ def test_a_run_is_followed_and_stopped(folder: Path, capsys: pytest.CaptureFixtu
     assert status(capsys, str(folder))[0][1] == "not saved"
 
 
-def test_what_is_not_training_is_left_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = folder.with_name("other-seed0")
-    shutil.copytree(folder, other)
+def test_what_is_not_named_or_is_not_training_is_left_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = Path(shutil.copytree(folder, folder.with_name("other-seed0")))
     with working(folder, "export.py") as process, working(other, "train.py") as training:
         assert [line[1] for line in status(capsys, str(folder.parent))] == ["running", "not saved"]
+        for words in (
+            "stop seed=1",
+            f"stop results={folder.parents[1]}",
+            f"stop {other} seed=1",
+            f"status {other} seed=1",
+        ):
+            assert launch.main(words.split()) == 1
+        assert training.poll() is None
+        capsys.readouterr()
         assert launch.main(["stop", str(folder.parent)]) == 1
-        said = capsys.readouterr()
-        assert "export.py" in said.err
+        assert "export.py" in capsys.readouterr().err
         assert training.wait(timeout=60) == 0
         assert process.poll() is None
         process.terminate()
@@ -123,8 +129,7 @@ def test_the_states_of_what_was_saved_and_what_is_trained(
     words = ("main_table", "task=toy_math", "algorithm=rtpo", "seed=0", *started)
     ((_, state, _, success, *_),) = status(capsys, *words)
     assert (state, success) == ("trained", "50.0 % held-out, temperature 1")
-    loaded = launch.load(words[0], words[1:])
-    (benchmark,) = loaded.elements[0].benchmarks
+    (benchmark,) = launch.load(words[0], words[1:]).elements[0].benchmarks
     RunFolder(folder / benchmark).open({})
     with working(folder / benchmark, "evaluate.py") as process:
         assert status(capsys, *words)[0][1] == "evaluating"
@@ -136,8 +141,7 @@ def test_the_states_of_what_was_saved_and_what_is_trained(
 
 def test_a_damaged_folder_has_a_line_that_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, file, text in (("a", "config.yaml", "a: ["), ("b", "steps.jsonl", "{}\n"), ("c", "config.yaml", "{}")):
-        shutil.copytree(folder, folder.with_name(name))
-        (folder.with_name(name) / file).write_text(text)
+        (shutil.copytree(folder, folder.with_name(name)) / file).write_text(text)
     *damaged, whole = status(capsys, str(folder.parent))
     assert [line[1] for line in damaged] == ["damaged"] * 3
     assert "config.yaml" in damaged[0][-1]
@@ -147,26 +151,11 @@ def test_a_damaged_folder_has_a_line_that_says_so(folder: Path, capsys: pytest.C
 def test_what_is_finished_and_what_is_not_there(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    finished = status(capsys, str(PROJECT / "results" / "reference"))
-    assert {line[1] for line in finished} == {"complete"}
-    (tmp_path / "mine").mkdir()
-    assert launch.main(["status", f"{tmp_path}/mine"]) == 0
-    assert launch.main(["stop", f"{tmp_path}/mine"]) == 1
-    capsys.readouterr()
-    for command in ("status", "stop"):
-        assert launch.main([command, f"{folder}1"]) == 1
-        assert f"{folder}1" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["stop", "seed=1"], ["stop", "results=FOLDER"], ["stop", "FOLDER", "seed=1"], ["status", "FOLDER", "seed=1"]],
-)
-def test_nothing_is_asked_of_more_runs_than_are_named(words: list[str], folder: Path) -> None:
-    with working(folder, "train.py") as process:
-        assert launch.main([word.replace("FOLDER", str(folder)) for word in words]) == 1
-        assert process.poll() is None
-        process.terminate()
+    assert {line[1] for line in status(capsys, str(PROJECT / "results" / "reference"))} == {"complete"}
+    for place, answers in ((tmp_path / "mine", (0, 1)), (tmp_path / "nowhere" / "mine", (1, 1))):
+        if answers == (0, 1):
+            place.mkdir()
+        assert (launch.main(["status", str(place)]), launch.main(["stop", str(place)])) == answers
 
 
 TO_SCRIPT = "--batch --signal=TERM 7_3"
@@ -181,7 +170,6 @@ TO_SCRIPT = "--batch --signal=TERM 7_3"
         ("main_table|PENDING", "main_table|PENDING", 0, "queued", "7_3"),
         ("", "main_table|FAILED", 0, "failed", None),
         ("another|RUNNING", "another|FAILED", 0, "not saved", None),
-        ("", "", 0, "not saved", None),
     ],
 )
 def test_slurm_is_asked_about_what_was_submitted(
@@ -207,9 +195,8 @@ def test_a_slurm_that_does_not_answer_is_not_taken_for_an_empty_queue(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs = slurm_says(folder, "", "", 0, monkeypatch)
-    (logs / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact' >&2\nexit 1\n")
-    here = folder.with_name("seed1")
-    shutil.copytree(folder, here)
+    put_programs(logs, squeue="echo 'slurm_load_jobs error: Unable to contact' >&2; exit 1")
+    here = Path(shutil.copytree(folder, folder.with_name("seed1")))
     with working(here, "train.py") as process:
         assert launch.main(["status", str(folder.parent)]) == 1
         said = capsys.readouterr()
@@ -227,31 +214,26 @@ def slurm_says(folder: Path, queue: str, accounts: str, failed: int, monkeypatch
     logs.mkdir(parents=True)
     (logs / "7.json").write_text(json.dumps({"3": str(folder)}))
     (logs / "7_3.log").write_text("")
-    programs = {"squeue": f"echo '{queue}'", "sacct": f"echo '{accounts}'"}
-    programs["scancel"] = f'echo "$@" > {logs}/asked; echo "scancel\'s words" >&2; exit {failed}'
-    for name, body in programs.items():
-        program = logs / name
-        program.write_text(f"#!/bin/sh\n{body}\n")
-        program.chmod(0o755)
+    asked = f'echo "$@" > {logs}/asked; exit {failed}'
+    put_programs(logs, squeue=f"echo '{queue}'", sacct=f"echo '{accounts}'", scancel=asked)
     monkeypatch.setenv("PATH", f"{logs}:/usr/bin:/bin")
     return logs
+
+
+def put_programs(place: Path, **programs: str) -> None:
+    for name, body in programs.items():
+        (place / name).write_text(f"#!/bin/sh\n{body}\n")
+        (place / name).chmod(0o755)
 
 
 @pytest.mark.parametrize(
     "launcher", sorted(file.name for file in (PROJECT / "slurm").glob("*.sh") if "sbatch runs" in file.read_text())
 )
 def test_a_launchers_copy_finds_its_project(launcher: str, tmp_path: Path) -> None:
-    project, copy = tmp_path / "project" / "slurm", tmp_path / "spool" / "slurm_script"
-    shutil.copytree(PROJECT / "slurm", project)
-    copy.parent.mkdir()
-    shutil.copy(project / launcher, copy)
-    for name, body in {
-        "scontrol": f"echo '   Command={project}/{launcher} results=/scratch/slurm/me'",
-        "python": 'echo "$PWD" "$@"',
-    }.items():
-        program = tmp_path / name
-        program.write_text(f"#!/bin/sh\n{body}\n")
-        program.chmod(0o755)
+    project = Path(shutil.copytree(PROJECT / "slurm", tmp_path / "project" / "slurm"))
+    copy = shutil.copy(project / launcher, tmp_path / "slurm_script")
+    words = f"echo '   Command={project}/{launcher} results=/scratch/slurm/me'"
+    put_programs(tmp_path, scontrol=words, python='echo "$PWD" "$@"')
     environment = os.environ | {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
-    done = subprocess.run(["bash", str(copy), "seed=1"], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(["bash", copy, "seed=1"], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"{project.parent} experiments/launch.py submit ")

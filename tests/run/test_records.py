@@ -15,14 +15,10 @@ STEPS = [step(1, 28, 0.5, [update(10, 0.1, 0.5)])]
 EVALUATIONS = answers("before", "sampled", {"a": [1.0, 0.0], "b": [None, 0.0]})
 
 
-def rewrite(folder: Path, file: str, text: str) -> None:
-    """Change a file and the manifest's checksum with it."""
-    (folder / file).write_text(text)
-    write_manifest(folder, json.loads((folder / "manifest.json").read_text()))
-
-
-def test_runs_come_with_all_their_lines(tmp_path: Path) -> None:
+def test_finished_runs_come_with_all_their_lines(tmp_path: Path) -> None:
     write_run(tmp_path, "rtpo", 3, STEPS, EVALUATIONS)
+    begun = write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, complete=False)
+    (tmp_path / "tables" / "not_a_run").mkdir(parents=True)
     frames = load(tmp_path)
     (run,) = frames.runs.itertuples()
     assert (run.run, run.label, run.profile, run.seed) == ("quickstart/rtpo-seed3", "rtpo", "toy", 3)
@@ -34,40 +30,15 @@ def test_runs_come_with_all_their_lines(tmp_path: Path) -> None:
     assert frames.questions["success"].tolist() == [0.5, 0.0]
     assert frames.questions["graded"].tolist() == [2, 1]
 
-
-def test_runs_that_are_not_finished_are_listed_apart(tmp_path: Path) -> None:
-    write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
-    begun = write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, complete=False)
-    (tmp_path / "tables" / "not_a_run").mkdir(parents=True)
-    assert load(tmp_path).names == ["quickstart/rtpo-seed0"]
     assert unfinished(tmp_path / "quickstart") == [begun]
     assert load_run(begun, finished=False).runs["is_finished"].tolist() == [False]
     assert unfinished(tmp_path / "other") == []
 
 
-def test_parquet_has_what_the_folders_have(tmp_path: Path) -> None:
+def test_parts_of_frames_and_parquet_have_what_the_folders_have(tmp_path: Path) -> None:
     for seed in range(3):
         write_run(tmp_path / "results", "rtpo", seed, STEPS, EVALUATIONS)
     frames = load(tmp_path / "results")
-    first, rest = frames.of(frames.names[:2]), frames.of(frames.names[1:])
-    keep(first, tmp_path / "kept")
-    keep(rest, tmp_path / "kept")
-    kept = read_parquet(tmp_path / "kept")
-    assert kept.names == frames.names
-    assert set(kept.runs["folder"]) == {""}
-    pd.testing.assert_frame_equal(kept.questions, frames.questions)
-    pd.testing.assert_frame_equal(kept.steps[["run", "kl"]], frames.steps[["run", "kl"]], check_dtype=False)
-    assert load(tmp_path / "kept").names == frames.names
-    file = tmp_path / "kept" / "answers.parquet"
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(DataError, match=r"answers\.parquet"):
-        read_parquet(tmp_path / "kept")
-
-
-def test_a_part_of_frames_has_the_rows_of_its_runs(tmp_path: Path) -> None:
-    for seed in range(3):
-        write_run(tmp_path, "rtpo", seed, STEPS, EVALUATIONS)
-    frames = load(tmp_path)
     part = frames.of([frames.names[2], frames.names[0]])
     assert part.names == [frames.names[2], frames.names[0]]
     assert len(part.answers) == 2 * len(EVALUATIONS)
@@ -77,16 +48,27 @@ def test_a_part_of_frames_has_the_rows_of_its_runs(tmp_path: Path) -> None:
         frames.of(["nosuch"])
     assert concat([part, frames]).names == [*part.names, frames.names[1]]
 
+    keep(frames.of(frames.names[:2]), tmp_path / "kept")
+    keep(frames.of(frames.names[1:]), tmp_path / "kept")
+    kept = load(tmp_path / "kept")
+    assert kept.names == frames.names
+    assert set(kept.runs["folder"]) == {""}
+    pd.testing.assert_frame_equal(kept.questions, frames.questions)
+    pd.testing.assert_frame_equal(kept.steps[["run", "kl"]], frames.steps[["run", "kl"]], check_dtype=False)
+    file = tmp_path / "kept" / "answers.parquet"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(DataError, match=r"answers\.parquet"):
+        read_parquet(tmp_path / "kept")
+
 
 @pytest.mark.parametrize("file", ["config.yaml", "steps.jsonl", "evaluations.jsonl"])
 def test_a_changed_file_is_refused(tmp_path: Path, file: str) -> None:
-    folder = write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
-    text = (folder / file).read_text()
-    (folder / file).write_text(text.replace("0.5", "0.6").replace("1.0", "0.0"))
-    with pytest.raises(DataError, match=rf"{file}"):
+    place = write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS) / file
+    place.write_text(place.read_text().replace("0.5", "0.6").replace("1.0", "0.0"))
+    with pytest.raises(DataError, match=file):
         load(tmp_path)
-    (folder / file).unlink()
-    with pytest.raises(DataError, match=rf"{file}"):
+    place.unlink()
+    with pytest.raises(DataError, match=file):
         load(tmp_path)
 
 
@@ -101,10 +83,13 @@ def test_a_changed_file_is_refused(tmp_path: Path, file: str) -> None:
     ],
 )
 def test_a_malformed_line_is_named(tmp_path: Path, file: str, line: str) -> None:
+    """Of a file whose checksum is right."""
     folder = write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
-    number = len((folder / file).read_text().splitlines()) + 1
-    rewrite(folder, file, (folder / file).read_text() + line + "\n")
-    with pytest.raises(DataError, match=file if line == json.dumps(STEPS[0]) else rf"{file}.* line {number}"):
+    text = (folder / file).read_text()
+    (folder / file).write_text(f"{text}{line}\n")
+    write_manifest(folder, json.loads((folder / "manifest.json").read_text()))
+    number = len(text.splitlines()) + 1
+    with pytest.raises(DataError, match=file if line == json.dumps(STEPS[0]) else f"{file}.* line {number}"):
         load(tmp_path)
 
 
@@ -119,6 +104,7 @@ def test_a_manifest_of_another_kind_is_refused(tmp_path: Path, change: dict[str,
     ("config", "manifest", "message"),
     [
         ({"optimizer": {"lr": 0.25}}, {}, r"optimizer\.lr"),
+        ({"evaluation": {"samples": 2, "before": False}}, {}, r"evaluation\.before"),
         ({}, {"model_sha256": {"model.safetensors": "1"}}, "model_sha256"),
         ({}, {"seed": 0}, "seed"),
     ],
@@ -126,22 +112,13 @@ def test_a_manifest_of_another_kind_is_refused(tmp_path: Path, change: dict[str,
 def test_a_group_differs_in_its_seeds_only(
     tmp_path: Path, config: dict[str, Any], manifest: dict[str, Any], message: str
 ) -> None:
+    """A run without a setting that came later did what the versions before it did."""
+    evaluation: dict[str, Any] = {"evaluation": {"samples": 2}}
     for label, seed in (("other", 0), ("grpo", 0), ("rtpo", 10), ("rtpo", 0)):
-        write_run(tmp_path, label, seed, STEPS, EVALUATIONS)
+        write_run(tmp_path, label, seed, STEPS, EVALUATIONS, config=evaluation)
+    write_run(tmp_path, "rtpo", 2, STEPS, EVALUATIONS, config={"evaluation": {"samples": 2, "before": True}})
     seeds = {label: group.runs["seed"].tolist() for label, group in groups(load(tmp_path)).items()}
-    assert list(seeds.items()) == [("rtpo", [0, 10]), ("grpo", [0]), ("other", [0])]
-    write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, config=config, manifest=manifest)
+    assert list(seeds.items()) == [("rtpo", [0, 2, 10]), ("grpo", [0]), ("other", [0])]
+    write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, config=evaluation | config, manifest=manifest)
     with pytest.raises(DataError, match=message):
         groups(experiment(tmp_path, "quickstart"))
-
-
-def test_a_run_without_a_setting_that_came_later_did_what_the_versions_before_it_did(tmp_path: Path) -> None:
-    for seed, evaluation in enumerate(
-        ({"samples": 2}, {"samples": 2, "before": True}, {"samples": 2, "before": False})
-    ):
-        write_run(tmp_path, "rtpo", seed, STEPS, EVALUATIONS, config={"evaluation": evaluation})
-    frames = load(tmp_path)
-    (group,) = groups(frames.of(frames.names[:2])).values()
-    assert len(group.runs) == 2
-    with pytest.raises(DataError, match=r"evaluation\.before"):
-        groups(frames.of([frames.names[0], frames.names[2]]))

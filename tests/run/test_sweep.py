@@ -34,9 +34,8 @@ class Stopping(LocalBackend):
         return super().step(*arguments, **named)
 
 
-def sweep(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Any:
+def sweep() -> Any:
     """The exit status of `train.py -m`."""
-    monkeypatch.setattr(sys, "argv", ["train.py", "--config-path", str(PROJECT / "configs"), "-m", *overrides])
     try:
         return train.main()
     except SystemExit as ended:
@@ -48,17 +47,15 @@ def test_a_sweep_is_stopped_within_a_run_and_goes_on(tmp_path: Path, monkeypatch
     monkeypatch.setattr(session, "open_backend", Stopping)
     fields = ("algorithm=grpo_exact", "optimizer.lr=2e-4,5e-4", "seed=0,1", "experiment_name=swept")
     overrides = (*fields, *SMALL, f"results={tmp_path}", f"hydra.sweep.dir={tmp_path}/multirun")
-    assert sweep(monkeypatch, *overrides)
-    runs = sorted(folder.name for folder in (tmp_path / "swept").iterdir())
-    assert len(runs) == 2
-    assert [RunFolder(tmp_path / "swept" / name).is_finished for name in runs] == [True, False]
+    monkeypatch.setattr(sys, "argv", ["train.py", "--config-path", str(PROJECT / "configs"), "-m", *overrides])
+    assert sweep()
+    runs = map(RunFolder, sorted((tmp_path / "swept").iterdir()))
+    assert [run.is_finished for run in runs] == [True, False]
 
-    assert not sweep(monkeypatch, *overrides)
-    runs = sorted(folder.name for folder in (tmp_path / "swept").iterdir())
-    assert len(runs) == 4
-    manifests = {name: RunFolder(tmp_path / "swept" / name).manifest for name in runs}
-    assert {manifest["ledger"]["rollouts"] for manifest in manifests.values()} == {64}
-    assert sorted(manifest["resumed"] for manifest in manifests.values()) == [0, 0, 0, 1]
+    assert not sweep()
+    manifests = [RunFolder(path).manifest for path in (tmp_path / "swept").iterdir()]
+    assert [manifest["ledger"]["rollouts"] for manifest in manifests] == [64] * 4
+    assert sorted(manifest["resumed"] for manifest in manifests) == [0, 0, 0, 1]
 
     assert make_tables.main(["--results", str(tmp_path), "--experiment", "swept", "--columns", "all"]) == 0
     table = pd.read_csv(tmp_path / "tables" / "swept_runs.csv")

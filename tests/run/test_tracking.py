@@ -14,9 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from wandb.proto.wandb_internal_pb2 import Record
 from whole_runs import StopAt, config_in, lines
 
+from experiments.maintenance.wandb_report import report
 from experiments.training import train
 from rtpo.errors import Stopped
-from rtpo.harness.curves import step_curves
+from rtpo.harness.curves import CURVES, step_curves
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest
@@ -26,6 +27,8 @@ from rtpo.verl_harness.session import tracker
 KEY = "0123456789" * 4
 STEP = {"train/rollouts": 64.0, "train/success": 0.5, "parts/turn_02/kl": 0.125}
 AGAIN = {name: 2 * value for name, value in STEP.items()}
+EVALUATION = {"evaluation/sampled/success": 0.25}
+SHOWN = "evaluation/sampled/rollouts"
 TABLE = [{"rollouts": 0, "task": "t", "reward": None, "text": "<think> 1 | 2\nno"}]
 
 
@@ -34,11 +37,9 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No key, no settings and no network of the machine's."""
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DIR", "TENSORBOARD_DIR", "VERL_FILE_LOGGER_ROOT"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    places = {"HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc"), "WANDB_CONFIG_DIR": str(tmp_path)}
+    for name, value in (places | {"WANDB_SILENT": "true", "WANDB_BASE_URL": "http://127.0.0.1:9"}).items():
+        monkeypatch.setenv(name, value)
 
 
 def config_of(tmp_path: Path, *track: str) -> RunConfig:
@@ -51,21 +52,16 @@ def folder_of(config: RunConfig) -> RunFolder:
     return folder
 
 
-def manifest_of(folder: RunFolder, steps: int) -> dict[str, Any]:
-    manifest = {"steps": steps}
-    (folder.path / "manifest.json").write_text(json.dumps(manifest))
-    return manifest
-
-
 def whole_run(config: RunConfig) -> RunFolder:
     """An evaluation, two steps and an end."""
     folder = folder_of(config)
     track = Tracking(config, folder, tracker, None)
-    track.log({"evaluation/sampled/success": 0.25}, 0)
-    track.show("evaluation/sampled/rollouts", TABLE, 0)
+    track.log(EVALUATION, 0)
+    track.show(SHOWN, TABLE, 0)
     track.log(STEP, 64)
     track.log(AGAIN, 128)
-    track.finish(manifest_of(folder, 2))
+    (folder.path / "manifest.json").write_text('{"steps": 2}')
+    track.finish({"steps": 2})
     track.close()
     return folder
 
@@ -94,22 +90,15 @@ def log_entries(log: bytes) -> Iterator[bytes]:
 
 
 def wandb_history(records: list[Record]) -> dict[int, dict[str, Any]]:
+    """The numbers and tables by step."""
     lines = {}
-    for record in records:
-        if record.WhichOneof("record_type") == "history":
-            items = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
-            lines[int(items["_step"])] = {key: value for key, value in items.items() if not key.startswith("_")}
+    for history in (record.history for record in records if record.WhichOneof("record_type") == "history"):
+        items = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in history.item}
+        lines[int(items["_step"])] = {key: value for key, value in items.items() if not key.startswith("_")}
     return lines
 
 
-def step_metrics(records: list[Record]) -> dict[str, str]:
-    """What names of numbers are drawn against."""
-    metrics = [record.metric for record in records if record.WhichOneof("record_type") == "metric"]
-    return {metric.glob_name or metric.name: metric.step_metric for metric in metrics if metric.step_metric}
-
-
-def board_of(folder: Path) -> dict[int, dict[str, float]]:
-    board = EventAccumulator(str(folder)).Reload()
+def board_of(board: EventAccumulator) -> dict[int, dict[str, float]]:
     lines: dict[int, dict[str, float]] = {}
     for tag in board.Tags()["scalars"]:
         for event in board.Scalars(tag):
@@ -117,21 +106,9 @@ def board_of(folder: Path) -> dict[int, dict[str, float]]:
     return lines
 
 
-def board_text(folder: Path) -> dict[str, dict[int, str]]:
-    """By name, and by step."""
-    board = EventAccumulator(str(folder)).Reload()
-    return {
-        tag.removesuffix("/text_summary"): {
-            event.step: event.tensor_proto.string_val[0].decode() for event in board.Tensors(tag)
-        }
-        for tag in board.Tags()["tensors"]
-    }
-
-
 def file_of(path: Path) -> dict[int, dict[str, Any]]:
     lines: dict[int, dict[str, Any]] = {}
-    for text in path.read_text().splitlines():
-        line = json.loads(text)
+    for line in map(json.loads, path.read_text().splitlines()):
         lines.setdefault(line["step"], {}).update(line["data"])
     return lines
 
@@ -140,54 +117,53 @@ def test_every_backend_has_the_same_names_and_numbers_against_rollouts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    config = config_of(tmp_path, "wandb", "tensorboard", "file")
-    folder = whole_run(config)
-    evaluation = {"evaluation/sampled/success": 0.25}
+    folder = whole_run(config_of(tmp_path, "wandb", "tensorboard", "file"))
     root = tmp_path / "results" / "tracking"
-    shown = {"evaluation/sampled/rollouts": TABLE}
-    assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == {0: evaluation | shown, 64: STEP, 128: AGAIN}
-    assert board_of(root / "tensorboard" / "e" / "rtpo-seed00") == {0: evaluation, 64: STEP, 128: AGAIN}
+    expected: dict[int, Any] = {0: EVALUATION | {SHOWN: TABLE}, 64: STEP, 128: AGAIN}
+    assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == expected
+
+    board = EventAccumulator(str(root / "tensorboard" / "e" / "rtpo-seed00")).Reload()
+    assert board_of(board) == expected | {0: EVALUATION}
+    texts = {"config", "manifest", SHOWN}
+    assert set(board.Tags()["tensors"]) == {f"{name}/text_summary" for name in texts}
+    (event,) = board.Tensors(f"{SHOWN}/text_summary")
+    assert "&lt;think&gt; 1 &#124; 2<br>no" in event.tensor_proto.string_val[0].decode()
+
     (records,) = wandb_records(root)
     history = wandb_history(records)
-    table = "evaluation/sampled/rollouts"
-    numbers = {x: {name: value for name, value in line.items() if table not in name} for x, line in history.items()}
-    assert numbers == {0: evaluation | {"train/rollouts": 0}, 64: STEP, 128: AGAIN}
-    assert step_metrics(records) == {"*": "train/rollouts"}
-
-    (file,) = root.glob(f"wandb/offline-run-*/files/{history[0][f'{table}/path']}")
-    assert json.loads(file.read_text()) == {
-        "columns": ["rollouts", "task", "reward", "text"],
-        "data": [[0, "t", None, "<think> 1 | 2\nno"]],
-    }
+    (file,) = root.glob(f"wandb/offline-run-*/files/{history[0][f'{SHOWN}/path']}")
+    table = {"columns": ["rollouts", "task", "reward", "text"], "data": [[0, "t", None, "<think> 1 | 2\nno"]]}
+    assert json.loads(file.read_text()) == table
+    numbers = {x: {name: value for name, value in line.items() if SHOWN not in name} for x, line in history.items()}
+    assert numbers == expected | {0: EVALUATION | {"train/rollouts": 0}}
+    metrics = [record.metric for record in records if record.WhichOneof("record_type") == "metric"]
+    drawn = {metric.glob_name or metric.name: metric.step_metric for metric in metrics if metric.step_metric}
+    assert drawn == {"*": "train/rollouts"}
     (run,) = [record.run for record in records if record.WhichOneof("record_type") == "run"][:1]
     assert (run.project, run.display_name, run.run_group) == ("rtpo", "e/rtpo-seed00", "e/rtpo")
     assert run.run_id == (folder.path / "wandb_id").read_text()
     configured = {update.key: update.value_json for r in records for update in r.config.update}
     assert json.loads(configured["algorithm"])["name"] == "rtpo"
-    saved = {item.path for record in records for item in record.files.files}
-    assert {"config.yaml", "manifest.json"} <= saved
-    text = board_text(root / "tensorboard" / "e" / "rtpo-seed00")
-    assert {"config", "manifest", "evaluation/sampled/rollouts"} == set(text)
-    assert "&lt;think&gt; 1 &#124; 2<br>no" in text["evaluation/sampled/rollouts"][0]
+    assert {"config.yaml", "manifest.json"} <= {item.path for record in records for item in record.files.files}
 
 
 def test_a_resumed_run_goes_on_where_its_save_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     config = config_of(tmp_path, "wandb", "tensorboard", "file")
-    folder = folder_of(config)
-    for resumed_at, used in ((None, (10, 20, 30)), (20, (30,)), (None, (10,))):
+    folder, root = folder_of(config), tmp_path / "results" / "tracking"
+    file = root / "file" / "e" / "rtpo-seed00.jsonl"
+    for resumed_at, used, steps in ((None, (10, 20, 30), 0), (20, (30,), 5), (None, (10,), 0)):
         track = Tracking(config, folder, tracker, resumed_at)
         for rollouts in used:
-            track.log({"train/steps": rollouts / 10 + (0 if resumed_at is None else 5)}, rollouts)
+            track.log({"train/steps": rollouts / 10 + steps}, rollouts)
         track.close()
-        root = tmp_path / "results" / "tracking"
         if resumed_at is not None:
             expected = {10: {"train/steps": 1.0}, 20: {"train/steps": 2.0}, 30: {"train/steps": 8.0}}
-            assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == expected
-            assert board_of(root / "tensorboard" / "e" / "rtpo-seed00") == expected
+            assert file_of(file) == expected
+            assert board_of(EventAccumulator(str(root / "tensorboard" / "e" / "rtpo-seed00")).Reload()) == expected
     first, second, anew = (next(r.run.run_id for r in records if r.run.run_id) for records in wandb_records(root))
     assert first == second != anew == (folder.path / "wandb_id").read_text()
-    assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == {10: {"train/steps": 1.0}}
+    assert file_of(file) == {10: {"train/steps": 1.0}}
 
 
 def test_disabled_or_without_a_backend_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,18 +190,18 @@ def test_without_key_or_network_the_run_is_tracked_offline(
 
 def test_a_backend_that_fails_is_left_out_and_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     config = config_of(tmp_path, "tensorboard", "file")
-    folder = folder_of(config)
-    (tmp_path / "results" / "tracking").mkdir()
-    (tmp_path / "results" / "tracking" / "tensorboard").write_text("a file where a folder should be")
-    track = Tracking(config, folder, tracker, None)
-    track.log({"rollouts": 1.0}, 1)
+    root = tmp_path / "results" / "tracking"
+    root.mkdir(parents=True)
+    (root / "tensorboard").write_text("a file where a folder should be")
+    track = Tracking(config, folder_of(config), tracker, None)
+    track.log(STEP, 1)
     track._backends["file"].logger["file"].fp.close()
-    for step in (2, 3):
-        track.log({"rollouts": 1.0}, step)
-    track.finish(manifest_of(folder, 3))
+    track.log(STEP, 2)
+    track.log(STEP, 3)
+    track.finish({})
     said = capfd.readouterr().out
     assert [said.count(f"tracking with {name}") for name in ("tensorboard", "file")] == [1, 1]
-    assert file_of(tmp_path / "results" / "tracking" / "file" / "e" / "rtpo-seed00.jsonl") == {1: {"rollouts": 1.0}}
+    assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == {1: STEP}
 
 
 def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,12 +221,18 @@ def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, monkey
     for rollouts, values in curves.items():
         assert values["train/rollouts"] == rollouts
         assert {key: tracked[rollouts][key] for key in values} == pytest.approx(values)
-    assert [(row["task"], row["reward"]) for row in tracked[steps[-1]]["evaluation/sampled/rollouts"]] == [
-        (line["task"], line["reward"])
-        for line in lines(folder.path, "evaluations.jsonl")
-        if (line["mode"], line["when"]) == ("sampled", "after")
-    ]
+    after = [line for line in lines(folder.path, "evaluations.jsonl") if line["when"] == "after"]
+    sampled = [(line["task"], line["reward"]) for line in after if line["mode"] == "sampled"]
+    assert [(row["task"], row["reward"]) for row in tracked[steps[-1]][SHOWN]] == sampled
     assert [line["step"] for line in told if "train/steps" in line["data"]] == steps
     assert not any("lost" in line["data"] for line in told)
     evaluated = [line["step"] for line in told if any("success" in name for name in line["data"])]
     assert sorted(evaluated) == sorted([0, 0, 0, *steps, *[steps[-1]] * 3])
+
+
+def test_the_panels_of_a_report_are_keys_that_are_tracked() -> None:
+    grids: list[Any] = [block for block in report("e", "me").blocks if hasattr(block, "panels")]
+    assert {runs.filters for grid in grids for runs in grid.runsets} == {"Config('experiment_name') == 'e'"}
+    panels = [panel for grid in grids for panel in grid.panels]
+    assert [panel.y for panel in panels[:2]] == [["train/ratio"], ["train/kl"]]
+    assert {key for panel in panels for key in panel.y} <= {*(curve.key for curve in CURVES), *EVALUATION}
