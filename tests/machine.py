@@ -20,8 +20,8 @@ class Part:
     """`packages` (of Debian and Ubuntu) bring the `programs`; then `trial` must succeed, and `remedy` is for where it
     does not."""
 
-    programs: tuple[str, ...]
-    packages: tuple[str, ...]
+    programs: str = ""
+    packages: str = ""
     trial: str = ":"
     remedy: str = ""
 
@@ -29,65 +29,55 @@ class Part:
     def missing(self) -> list[str]:
         """Programs that are not here; SLURM's may lie where an ordinary user's path does not lead."""
         path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
-        return [name for name in self.programs if shutil.which(name, path=path) is None]
+        return [name for name in self.programs.split() if shutil.which(name, path=path) is None]
 
     @property
     def lack(self) -> str:
         """Why what needs this part cannot run, and what to do; empty where it can."""
         if self.missing:
-            return f"no {', '.join(self.missing)} on this machine; as root: {install(*self.packages)}"
+            return f"no {', '.join(self.missing)} on this machine; as root: apt-get install -y {self.packages}"
         done = subprocess.run(["/bin/sh", "-c", self.trial], capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return ""
-        said = " ".join(done.stderr.split())
-        return f"{self.remedy} ({said})" if said else self.remedy
+        return f"{self.remedy} ({' '.join(done.stderr.split())})" if done.returncode else ""
 
 
 USER = "--unshare-user" if os.getuid() else ""
 PARTS = {
     "bwrap": Part(
-        ("bwrap",),
-        ("bubblewrap",),
+        "bwrap",
+        "bubblewrap",
         f"bwrap {USER} --unshare-ipc --unshare-pid --unshare-net --unshare-uts --ro-bind / / true",
         "bwrap can make no namespaces here: docs/run/tools.md says what the machine must allow",
     ),
-    "chromium": Part(("chromium",), ("chromium",)),
-    "pdflatex": Part(("pdflatex",), ("texlive-latex-base", "texlive-latex-recommended")),
+    "chromium": Part("chromium", "chromium"),
+    "pdflatex": Part("pdflatex", "texlive-latex-base texlive-latex-recommended"),
     "ordinary user": Part(
-        ("unshare", "setpriv"),
-        ("util-linux",),
+        "unshare setpriv",
+        "util-linux",
         ":" if USER else "unshare --mount true",
         "root may not mount here: give the container CAP_SYS_ADMIN",
     ),
-    "nothing": Part((), ()),
+    "nothing": Part(),
     "slurm": Part(
-        ("munged", "slurmctld", "slurmd", "sbatch", "pgrep"),
-        ("munge", "slurm-wlm", "procps"),
+        "munged slurmctld slurmd sbatch pgrep",
+        "munge slurm-wlm procps",
         '[ -n "$RTPO_SLURM" ] && SLURM_CONF=$RTPO_SLURM/slurm.conf sinfo',
         "no SLURM runs: tests/slurm_cluster.sh start FOLDER, and FOLDER in the variable RTPO_SLURM",
     ),
-    "ss": Part(("ss",), ("iproute2",)),
+    "ss": Part("ss", "iproute2"),
 }
 
 
-def install(*packages: str) -> str:
-    return f"apt-get install -y {' '.join(packages)}"
-
-
-def missing_packages() -> list[str]:
-    return [package for part in PARTS.values() if part.missing for package in part.packages]
+def missing_packages() -> str:
+    return " ".join(part.packages for part in PARTS.values() if part.missing)
 
 
 def in_one_line(lacks: dict[str, str]) -> str:
     """What is missing, and the one command that brings it; empty where nothing is. lacks: of each part, its lack."""
     names = [name for name, lack in lacks.items() if lack]
-    if not names:
-        return ""
-    packages = missing_packages()
-    ways = [f"as root: {install(*packages)}"] if packages else []
+    ways = [f"as root: apt-get install -y {missing_packages()}"] if missing_packages() else []
     ways += [lacks[name] for name in names if not PARTS[name].missing]
-    return f"this machine lacks {', '.join(names)}; {'; '.join(ways)}"
+    return f"this machine lacks {', '.join(names)}; {'; '.join(ways)}" if names else ""
 
 
 if __name__ == "__main__":
-    print(*missing_packages())
+    print(missing_packages())
