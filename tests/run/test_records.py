@@ -1,4 +1,4 @@
-"""Runs as they are loaded: complete ones only, whole and unchanged."""
+"""Runs as they are loaded: complete ones only, whole and unchanged; and lines that a killed process left."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,9 @@ import pytest
 from synthetic_runs import answers, empty_update, step, update, write_manifest, write_run
 
 from analysis.load import concat, experiment, groups, keep, load, load_run, read_parquet, unfinished
+from rtpo.core.files import write_sums
 from rtpo.errors import DataError
+from rtpo.run.records import JOURNAL, RunFolder
 
 STEPS = [step(1, 28, 0.5, [update(10, 0.1, 0.5)])]
 EVALUATIONS = answers("before", "sampled", {"a": [1.0, 0.0], "b": [None, 0.0]})
@@ -122,3 +124,44 @@ def test_a_group_differs_in_its_seeds_only(
     write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, config=evaluation | config, manifest=manifest)
     with pytest.raises(DataError, match=message):
         groups(experiment(tmp_path, "quickstart"))
+
+
+def test_whole_questions_are_recovered_and_nothing_else(tmp_path: Path) -> None:
+    file, sums = tmp_path / "samples.jsonl", tmp_path / "samples.sha256"
+    asked = [{"position": position, "sample": sample} for position in (3, 1) for sample in (0, 1)]
+    assert RunFolder(tmp_path).recover(file.name, 2) == []
+    for question in (asked[:2], asked[2:]):
+        RunFolder(tmp_path).append_for_good(file.name, question)
+    whole = file.read_text()
+    file.write_text(whole + '{"position": 2, "sample": 0}\n{"posi')
+    assert RunFolder(tmp_path).recover(file.name, 2) == asked
+    assert file.read_text() == whole
+    file.write_text(whole.replace("3", "4"))
+    with pytest.raises(DataError, match=r"samples\.jsonl is damaged"):
+        RunFolder(tmp_path).recover(file.name, 2)
+    sums.write_text("100")
+    with pytest.raises(DataError, match=r"samples\.sha256 is damaged"):
+        RunFolder(tmp_path).recover(file.name, 2)
+    sums.unlink()
+    file.write_text(whole + whole)
+    with pytest.raises(DataError, match="each once"):
+        RunFolder(tmp_path).recover(file.name, 2)
+
+
+def test_what_was_charged_is_in_the_journal_and_in_the_steps_where_a_version_wrote_none(tmp_path: Path) -> None:
+    folder, steps = RunFolder(tmp_path), [{"rollouts": 3}, {"rollouts": 7}]
+    assert (folder.charged([]), folder.charged(steps)) == (0, 7)
+    (tmp_path / JOURNAL).write_text('{"charged": 4}\n')
+    assert folder.charged(steps) == 7
+    (tmp_path / JOURNAL).write_text('{"charged": 4}\n{"charged": 4, "rollouts": 12}\n{"char')
+    assert folder.charged(steps) == 12
+
+
+def test_a_state_of_another_version_is_named(tmp_path: Path) -> None:
+    """Its checksum is right."""
+    folder = RunFolder(tmp_path)
+    folder.save("step00001", {}, lambda place: place.mkdir(), keep=1)
+    (tmp_path / "checkpoints" / "step00001" / "state.pkl").write_bytes(b"no pickle")
+    write_sums(tmp_path / "checkpoints" / "step00001")
+    with pytest.raises(DataError, match=r"state\.pkl is whole and cannot be read"):
+        folder.last_save()
