@@ -1,17 +1,21 @@
-"""How commands end where their input is wrong or Ctrl-C comes: one line, and an exit status that is not 0."""
+"""How commands end where their input is wrong: one line, and an exit status that is not 0; and what they say of
+themselves."""
 
-import ast
 import importlib
 import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
-from rtpo.run.config import PROJECT
+from experiments import launch
+from rtpo.run.cli import composed
+from rtpo.run.config import PROJECT, portable
 
 DAMAGED: dict[str, bytes | None] = {
     "missing": None,
@@ -80,6 +84,7 @@ analysis.pages.__main__ : NAME | --check NAME | FILE | --check FOLDER
 analysis.view.__main__ : FOLDER | RUN --step NUMBER | RUN --question nosuch | RUN --output OUT
 """
 """arguments of each command, in a folder without results; `{}` stands for that of the inputs"""
+OF_HYDRA = ("experiments.train", "experiments.evaluate")
 ROWS = {
     command: [row.strip() for row in rows.split("|")]
     for command, _, rows in (line.partition(" :") for line in TABLE.replace("|\n    ", "|").strip().splitlines())
@@ -110,36 +115,45 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked = ("config.json", "tokenizer_config.json", "tasks.json", "split_tasks.json", "map.partial.jsonl")
     for name, content in DAMAGED.items():
         (folder / f"of_{name}").mkdir()
-        for file in (*asked, "warm_start.json", f"../{name}"):
-            if content is not None:
-                (folder / f"of_{name}" / file).write_bytes(content)
+        for file in (*asked, "warm_start.json", f"../{name}") if content is not None else ():
+            (folder / f"of_{name}" / file).write_bytes(content)
     return folder
 
 
 def test_every_command_has_rows() -> None:
     files = [file for name in ("experiments", "analysis") for file in (PROJECT / name).rglob("*.py")]
-    runs = lambda node: isinstance(node, ast.If) and "__main__" in ast.dump(node)  # noqa: E731
-    commands = [file for file in files if any(map(runs, ast.parse(file.read_text()).body))]
+    commands = [file for file in files if "\nif __name__ ==" in file.read_text()]
     assert set(ROWS) == {".".join(file.relative_to(PROJECT).with_suffix("").parts) for file in commands}
 
 
 @pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The exit status of a command that runs in this process."""
+
+    def run(command: str, *words: str) -> int:
+        monkeypatch.setattr(sys, "argv", [command, *words])
+        main: Callable[..., int] = importlib.import_module(command).main
+        try:
+            return main() if command in OF_HYDRA else main(list(words))
+        except SystemExit as ended:
+            return int(ended.code or 0)
+
+    return run
+
+
+@pytest.fixture
 def refusal(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[[str, list[str]], str]:
-    """Runs a command in this process; returns the one line that it ends with."""
+    inputs: Path,
+    ended: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Callable[..., str]:
+    """The one line that a command ends with."""
+    monkeypatch.chdir(tmp_path)
 
     def run(command: str, arguments: list[str]) -> str:
-        given = [part.replace("{}", str(inputs)) for part in arguments]
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", [command, *given])
-        main: Callable[..., int] = importlib.import_module(command).main
-        capfd.readouterr()
-        try:
-            status = main() if command in ("experiments.train", "experiments.evaluate") else main(given)
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-        assert status != 0
+        assert ended(command, *(part.replace("{}", str(inputs)) for part in arguments)) != 0
         (sentence,) = capfd.readouterr().err.splitlines()
         return sentence
 
@@ -169,3 +183,21 @@ def test_what_is_wrong_is_named_with_the_nearest(case: str, refusal: Callable[..
     typed, _, words = case.partition(" : ")
     command, *arguments = typed.split()
     assert words in refusal(f"experiments.{command}", arguments)
+
+
+@pytest.mark.parametrize("command", [*ROWS, *(f"experiments.launch {part}" for part in launch.COMMANDS)])
+def test_help_fits_a_screen_and_its_defaults_are_those_of_the_configuration(
+    command: str, ended: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert ended(*command.split(), "--help") == 0
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= 40
+    assert all((PROJECT / page).exists() for page in re.findall(r"(?:docs|results)/[a-z_/0-9]+\.md", text))
+    if command in OF_HYDRA:
+        tree = composed(command.removeprefix("experiments."), [])
+        for field, value in re.findall(r"^    ([a-z_.]+)=(\S+)  +\S", text, re.MULTILINE):
+            found = None if OmegaConf.is_missing(tree, field) else OmegaConf.select(tree, field)
+            plain = portable(found.name if field in ("algorithm", "task", "profile") and found is not None else found)
+            expected = "null" if plain is None else str(plain).removeprefix("${project:}/")
+            assert value == expected or field == "checkpoint"
