@@ -35,18 +35,14 @@ def test_a_refusal_in_a_process_of_its_own_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "words"),
-    [
-        (Stopped("stopped by SIGTERM and saved."), 75, "stopped by SIGTERM and saved.\n"),
-        (MachineError("the disk is full."), 1, "error: the disk is full.\n"),
-    ],
+    ("error", "status"), [(Stopped("stopped by SIGTERM and saved."), 75), (MachineError("the disk is full."), 1)]
 )
-@pytest.mark.parametrize("command", ["train", "quickstart"])
+@pytest.mark.parametrize(("module", "label"), [(train_command, "rtpo,lr=0.1"), (quickstart, "rtpo")])
 def test_exit_statuses(
-    command: str,
+    module: Any,
+    label: str,
     error: Exception,
     status: int,
-    words: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -58,19 +54,17 @@ def test_exit_statuses(
         raise error
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "train", train)
     overrides = [f"results={tmp_path}", "seed=3", "optimizer.lr=0.1"]
-    if command == "train":
-        monkeypatch.setattr(train_command, "train", train)
-        monkeypatch.setattr(sys, "argv", ["train.py", "--config-path", str(PROJECT / "configs"), *overrides])
-        with pytest.raises(SystemExit) as ended:
-            train_command.main()
-        assert ended.value.code == status
-    else:
-        monkeypatch.setattr(quickstart, "train", train)
-        assert quickstart.main(overrides) == status
-    assert capsys.readouterr().err == words
+    monkeypatch.setattr(sys, "argv", ["train.py", "--config-path", str(PROJECT / "configs"), *overrides])
+    try:
+        ended = module.main(*[overrides] * (module is quickstart))
+    except SystemExit as caught:
+        ended = caught.code
+    assert ended == status
+    assert capsys.readouterr().err == f"{'error: ' * (status == 1)}{error}\n"
     (config,) = started
-    assert (config.seed, config.label) == (3, {"train": "rtpo,lr=0.1", "quickstart": "rtpo"}[command])
+    assert (config.seed, config.label) == (3, label)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
