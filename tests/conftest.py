@@ -81,17 +81,11 @@ def needed(item: pytest.Item) -> tuple[str, ...]:
 
 
 @pytest.fixture(autouse=True)
-def _no_sandbox_unless_needed(request: pytest.FixtureRequest) -> Iterator[None]:
-    """So that a test that lacks its mark is found where there is a sandbox, too."""
-    with pytest.MonkeyPatch.context() as patch:
+def _nothing_used_without_a_mark(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No sandbox, so that a test that lacks its mark is found where there is one, too; no process in a fast test."""
+    with pytest.MonkeyPatch.context() as patch, fast.nothing_started() if fast.is_fast(request.path) else nullcontext():
         if "bwrap" not in needed(request.node):
             patch.setattr(python_sandbox, "BUBBLEWRAP", 'bwrap for a test without pytest.mark.needs("bwrap")')
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _nothing_started_if_fast(request: pytest.FixtureRequest) -> Iterator[None]:
-    with fast.nothing_started() if fast.is_fast(request.path) else nullcontext():
         yield
 
 

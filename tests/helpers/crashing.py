@@ -4,7 +4,6 @@ The run is that of experiments/train.py on `LocalBackend`. Processes are forked 
 and has read verl's settings, so that a run takes a second.
 """
 
-import functools
 import io
 import multiprocessing
 import os
@@ -14,7 +13,6 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -66,30 +64,25 @@ def _half_line(path: Path) -> None:
         file.write('{"charged": 4, "tot')
 
 
-def _half_of(write: Callable[[Path, bytes], Any]) -> Act:
-    return lambda arguments: write(arguments[0], arguments[1][: len(arguments[1]) // 2])
+def _half_file(arguments: tuple[Any, ...]) -> None:
+    _WRITE(arguments[0], arguments[1][: len(arguments[1]) // 2])
 
 
 def _half_checkpoint(arguments: tuple[Any, ...]) -> None:
     whole = io.BytesIO()
     _SAVE(arguments[0], whole)
-    arguments[1].write_bytes(whole.getvalue()[: whole.tell() // 2])
+    _WRITE(arguments[1], whole.getvalue()[: whole.tell() // 2])
 
 
-def _zeros(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.write(bytes(4))
-
-
-def _half_deleted(arguments: tuple[Any, ...]) -> None:
-    (arguments[0] / "state.pkl").unlink()
-
-
-_SAVE = torch.save
+_SAVE, _WRITE = torch.save, Path.write_bytes
 
 
 def _is_save(arguments: tuple[Any, ...]) -> bool:
     return (arguments[0] / "state.pkl").exists()
+
+
+def _half_deleted(arguments: tuple[Any, ...]) -> None:
+    (arguments[0] / "state.pkl").unlink()
 
 
 def _of_file(place: int, name: str) -> Callable[[tuple[Any, ...]], bool]:
@@ -106,9 +99,7 @@ MOMENTS = {
     "between two reverse phases, the engine new": Moment(LocalBackend, "push", 5, after=True),
     "between two phases of the second step": Moment(LocalBackend, "push", 9),
     "a checkpoint half written": Moment(torch, "save", 3, half=_half_checkpoint),
-    "the rest of a save half written": Moment(
-        Path, "write_bytes", 3, half=_half_of(Path.write_bytes), fits=_of_file(0, "state.pkl")
-    ),
+    "the rest of a save half written": Moment(Path, "write_bytes", 3, half=_half_file, fits=_of_file(0, "state.pkl")),
     "a save whole, not in its place": Moment(Path, "rename", 3, fits=lambda a: a[0].suffix == ".partial"),
     "a save in its place, not the latest": Moment(records, "write_whole", 3, fits=_of_file(0, "latest")),
     "the name of the latest save half written": Moment(Path, "replace", 3, fits=_of_file(1, "latest")),
@@ -123,29 +114,25 @@ MOMENTS = {
 }
 
 
-@dataclass(frozen=True)
-class Full:
-    """From this moment on no file grows beyond `room` of the call's arguments, in bytes."""
-
-    moment: Moment
-    room: Callable[[tuple[Any, ...]], int]
+Full = tuple[Moment, Callable[[tuple[Any, ...]], int]]
+"""from this moment on no file grows beyond so many bytes, by the call's arguments"""
 
 
 def _line_beyond(file: str, n: int) -> Full:
     """The n-th time lines are appended to `file`, there is room for a part of the first."""
     moment = Moment(RunFolder, "append", n, fits=lambda a: a[1] == file)
-    return Full(moment, lambda a: (a[0].path / a[1]).stat().st_size + 40)
+    return moment, lambda a: (a[0].path / a[1]).stat().st_size + 40
 
 
-FULL = {
-    "the journal": Full(Moment(ChargeJournal, "append", 3), lambda a: a[0].path.stat().st_size + 5),
+FULL: dict[str, Full] = {
+    "the journal": (Moment(ChargeJournal, "append", 3), lambda a: a[0].path.stat().st_size + 5),
     "the steps": _line_beyond("steps.jsonl", 2),
     "the samples": _line_beyond("rollouts.jsonl", 2),
     "the evaluations": _line_beyond("evaluations.jsonl", 3),
-    "the weights": Full(Moment(torch, "save", 3), lambda a: 100_000),
-    "the rest of a save": Full(Moment(Path, "write_bytes", 3, fits=_of_file(0, "state.pkl")), lambda a: len(a[1]) // 2),
-    "the name of the latest save": Full(Moment(records, "write_whole", 3, fits=_of_file(0, "latest")), lambda a: 4),
-    "the manifest": Full(Moment(records, "write_whole", 1, fits=_of_file(0, "manifest.json")), lambda a: 100),
+    "the weights": (Moment(torch, "save", 3), lambda a: 100_000),
+    "the rest of a save": (Moment(Path, "write_bytes", 3, fits=_of_file(0, "state.pkl")), lambda a: len(a[1]) // 2),
+    "the name of the latest save": (Moment(records, "write_whole", 3, fits=_of_file(0, "latest")), lambda a: 4),
+    "the manifest": (Moment(records, "write_whole", 1, fits=_of_file(0, "manifest.json")), lambda a: 100),
 }
 
 
@@ -161,22 +148,15 @@ def run(
     kill: a key of MOMENTS, or a call. full: a key of FULL. damage: a file of the run whose first line loses its first
     bytes in the last evaluation. method: a module whose algorithm is run in the place of RTPO.
     """
-    _start_fork_server()
-    process = FORKS.Process(target=_run, args=(config, kill, full, damage, method))
-    process.start()
-    process.join()
-    status = process.exitcode
-    assert status is not None
-    return status
-
-
-@functools.cache
-def _start_fork_server() -> None:
     FORKS.set_forkserver_preload([__name__])
     with pytest.MonkeyPatch.context() as patch:
-        # it does not take sys.path over by itself
+        # the server, which starts once, does not take sys.path over by itself
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        forkserver.ensure_running()
+        process = FORKS.Process(target=_run, args=(config, kill, full, damage, method))
+        process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
 
 
 def _run(config: RunConfig, kill: str | Call | None, full: str | None, damage: str | None, method: str | None) -> None:
@@ -187,11 +167,12 @@ def _run(config: RunConfig, kill: str | Call | None, full: str | None, damage: s
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     if full is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        _arm(FULL[full].moment, lambda a: resource.setrlimit(resource.RLIMIT_FSIZE, (FULL[full].room(a), unlimited[1])))
+        moment, room = FULL[full]
+        _arm(moment, lambda a: resource.setrlimit(resource.RLIMIT_FSIZE, (room(a), unlimited[1])))
     if isinstance(kill, str):
         _arm(MOMENTS[kill], lambda arguments: _die())
     if damage is not None:
-        _arm(MOMENTS["in the last evaluation"], lambda a: _zeros(a[0].path / damage))
+        _arm(MOMENTS["in the last evaluation"], lambda a: _zero(a[0].path / damage))
     calls = _Calls(kill) if isinstance(kill, Call) else None
     sys.setprofile(calls)
     try:
@@ -228,6 +209,11 @@ class _Calls:
             self.count += 1
             if self.count == self._last:
                 _die()
+
+
+def _zero(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(bytes(4))
 
 
 def _die() -> None:
