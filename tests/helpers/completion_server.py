@@ -54,18 +54,3 @@ class Server(json_server.Server):
 
 def status(code: int, body: bytes = b"{}") -> Fault:
     return lambda server, answer: Reply(code, body)
-
-
-def truncated(server: Server, answer: bytes) -> Reply:
-    """Half of the JSON, as if it were all."""
-    return Reply(body=answer[: len(answer) // 2])
-
-
-def broken_off(server: Server, answer: bytes) -> Reply:
-    """Half of the JSON, and then the connection is closed."""
-    return Reply(body=answer[: len(answer) // 2], declared=len(answer))
-
-
-def hang(server: Server, answer: bytes) -> Reply:
-    server.released.wait(60)
-    return Reply(body=answer)
