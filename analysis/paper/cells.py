@@ -99,6 +99,8 @@ def _plan(key: str, entry: Mapping[str, Any], source: Mapping[str, Any], paper: 
     _check(f"{what}: note", notes, source["notes"])
     printed = paper.tables.get(key)
     lines = paper.table(entry["paper"]) if "paper" in entry else printed
+    if not lines and (missing := {"section", "title"} - entry.keys()):
+        raise DataError(f"{what} is none of the paper's: it needs {' and '.join(sorted(missing))}.")
     lines = lines or PrintedTable("", entry["section"], entry["title"], {}, {}, {}, {})
     names = {"experiment": source["launchers"], "metric": UNITS, "episodes": EPISODES, "benchmark": BENCHMARKS}
     names |= {"row": {**lines.rows, **entry.get("rows", {})}, "column": {**lines.columns, **entry.get("columns", {})}}

@@ -1,4 +1,4 @@
-"""The tables of a study on its page, by the study's name: a page of a new study needs marks alone."""
+"""The tables of a study on its page, by the study's name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -300,6 +300,7 @@ def test_records_in_the_folder_of_others_are_refused(
         ("benchmark: 2wiki,", "benchmark: 2wikis,", "benchmark '2wikis' is unknown; the nearest is 2wiki"),
         ("formula: on_rate - off_rate", "formula: on_rate - of_rate", "cell 'gaia.of_rate' is unknown; the nearest is"),
         ("{row: step_10, column: trunk_calls,", "{row: step_10, column: x,", "no cell step_10.trunk_calls"),
+        ("    section: E.2\n", "", "needs section"),
     ],
 )
 def test_a_name_that_is_not_there_is_refused_naming_the_cell(old: str, new: str, message: str) -> None:
