@@ -169,7 +169,7 @@ def check_gain(file: Path, now: str) -> None:
 def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple[str, ...]]:
     """Run folders with their benchmarks: of an experiment's elements, at or below the folder that is named, or, with
     neither, all that were submitted and all in the results. Raises ConfigError, and DataError for a missing folder."""
-    if experiment is None or "=" in experiment:
+    if experiment is None or _is_setting(experiment):
         return dict.fromkeys(_all([*([experiment] if experiment else []), *overrides]), ())
     # one that is named with a `/` need not be there yet
     is_folder = "/" in experiment or (experiment not in ("", *experiments()) and Path(experiment).is_dir())
@@ -182,6 +182,11 @@ def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple
     if not files and not Path(experiment).exists():
         raise DataError(no_run(Path(experiment)))
     return {file.parent: () for file in files}
+
+
+def _is_setting(word: str) -> bool:
+    """Whether a first word is a setting: `results=/a/folder` is one, `results/mine/rtpo,lr=0.1-seed0` is a folder."""
+    return "=" in word.partition("/")[0]
 
 
 def _all(overrides: Sequence[str]) -> list[Path]:
@@ -207,7 +212,7 @@ def status(experiment: str | None, overrides: Sequence[str]) -> int:
 def stop(experiment: str, overrides: Sequence[str]) -> int:
     """Ask what works on these runs to save and end, each that can be; returns an exit status, 1 where nothing does and
     where something was left alone."""
-    if "=" in experiment:
+    if _is_setting(experiment):
         raise ConfigError(f"{experiment} without an experiment: name the experiment, or the folder, that is to stop.")
     runs = chosen(experiment, overrides)
     jobs, silence = following.jobs_of(runs, all_logs())
