@@ -14,8 +14,8 @@ from pathlib import Path
 
 from analysis.paper import pages
 from analysis.paper.tables import all_tables, named
-from analysis.run_table import COLUMNS, folder_table, run_table, show
-from analysis.tables import changed, files_of, markdown, told_stale, write
+from analysis.run_table import COLUMNS, files_of, folder_table, run_table, show
+from analysis.tables import changed, markdown, told_stale, write
 from rtpo.run.cli import Parser, command, folder
 
 RESULTS = Path("results")
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         columns = [] if given.columns in ("", "all") else given.columns.split(",")
         of_folders = folder_table(given.folders, columns) if given.folders else None
         tables = [of_folders or run_table(given.results, given.experiment, columns)]
-        files = files_of(tables, output)
+        files = files_of(tables, output, whole=bool(given.columns))
     if given.check:
         return told_stale(changed(files), again)
     if given.table is None:

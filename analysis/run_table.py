@@ -243,11 +243,20 @@ def short(table: Table) -> Table:
     before = COLUMNS["before"].title
     if before in frame:
         frame[before] = _column(replace(each, low=nan) if isinstance(each, Number) else each for each in frame[before])
-    return replace(table, frame=frame, notes=())
+    return replace(table, frame=frame)
+
+
+def files_of(shown: Sequence[Table], output: Path, whole: bool = False) -> dict[Path, str]:
+    """Tables in every format; in LaTeX, which has to fit a page, as `short` has them, or `whole`."""
+    files = tables.files_of(shown, output)
+    if whole:
+        return files
+    narrow = tables.files_of(map(short, shown), output)
+    return {path: narrow[path] if path.suffix == ".tex" else text for path, text in files.items()}
 
 
 def show(shown: Sequence[Table], output: Path, whole: bool = False) -> None:
     """Write tables in every format and print them, `whole` or as `short` has them."""
-    files = tables.files_of(shown, output)
+    files = files_of(shown, output, whole)
     tables.write(files)
     print(*(tables.markdown(table if whole else short(table)) for table in shown), *files, sep="\n")

@@ -10,7 +10,7 @@ from latex import compile_latex
 from synthetic_runs import answers, step, update, write_run
 
 from analysis import make_tables
-from analysis.run_table import folder_table, run_table
+from analysis.run_table import folder_table, run_table, short
 from analysis.tables import NO_VALUE, NOT_RUN, Number, Table, bold_best, csv_text, latex, number
 from rtpo.errors import ConfigError, DataError
 
@@ -44,7 +44,8 @@ def test_cells_are_what_the_records_say(results: Path) -> None:
 
 def test_a_run_that_is_not_finished_is_left_out_and_named(results: Path) -> None:
     write_run(results, "rtpo", 2, STEPS, [], complete=False)
-    assert any("rtpo-seed2" in note for note in run_table(results, "quickstart").notes)
+    table = run_table(results, "quickstart")
+    assert all(any("rtpo-seed2" in note for note in shown.notes) for shown in (table, short(table)))
     with pytest.raises(DataError, match="rtpo-seed2"):
         folder_table([results / "quickstart" / "rtpo-seed2"])
 
@@ -54,6 +55,15 @@ def test_a_file_that_is_not_what_the_records_give_is_found(results: Path) -> Non
     assert make_tables.main(arguments) == make_tables.main([*arguments, "--check"]) == 0
     (results / "tables" / "quickstart_runs.md").write_text("changed")
     assert make_tables.main([*arguments, "--check"]) == 1
+
+
+def test_latex_has_the_columns_that_a_page_has_room_for_or_those_that_are_asked_for(results: Path) -> None:
+    file, widths = results / "tables" / "quickstart_runs.tex", []
+    for more in ([], ["--columns", "all"]):
+        arguments = ["--results", str(results), "--experiment", "quickstart", *more]
+        assert make_tables.main(arguments) == make_tables.main([*arguments, "--check"]) == 0
+        widths.append(next(line.count("&") for line in file.read_text().splitlines() if "&" in line) + 1)
+    assert widths[0] <= 7 < widths[1]
 
 
 def table_of(rows: int, columns: int) -> Table:
