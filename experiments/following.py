@@ -151,7 +151,7 @@ def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str
         seconds = sum(value for phase, value in steps[-1]["seconds"].items() if phase != "evaluate")
         left = duration(seconds / steps[-1]["rollouts"] * (budget - steps[-1]["rollouts"]))
     rollouts = f"{run.charged(steps)}/{budget}"
-    return state, rollouts, _success(folder, steps, config), saved, left, os.path.relpath(log) if log else "-"
+    return state, rollouts, _success(folder, steps), saved, left, os.path.relpath(log) if log else "-"
 
 
 def missing(folder: Path, benchmarks: Sequence[str]) -> list[str]:
@@ -178,14 +178,13 @@ def _state(run: RunFolder, benchmarks: Sequence[str], job: Job | None) -> str:
     return state.lower() or ("not saved" if run.has_trained else "not started")
 
 
-def _success(folder: Path, steps: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
-    """Of held-out tasks once they were played after training, else of the last step's first paths."""
+def _success(folder: Path, steps: Sequence[Mapping[str, Any]]) -> str:
+    """Of held-out tasks at temperature 1 once they were played after training, else of the last step's first paths."""
     after = [one for one in _lines(folder / "evaluations.jsonl") if (one["when"], one["mode"]) == ("after", "sampled")]
     if after:
         graded = [one["reward"] for one in after if one["reward"] is not None]
-        return f"{percent(sum(r == 1 for r in graded) / len(graded) if graded else None)} held-out, temperature 1"
-    temperature = config["sampling"]["temperature"]
-    return f"{percent(steps[-1]['success'])} training, temperature {temperature:g}" if steps else "-"
+        return f"{percent(sum(r == 1 for r in graded) / len(graded) if graded else None)} held-out"
+    return f"{percent(steps[-1]['success'])} training" if steps else "-"
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:

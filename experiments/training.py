@@ -21,9 +21,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     folder = RunFolder(config.folder)
     if folder.is_finished:
         folder.open(config.as_dict())
-        print(
-            f"{folder.path} is finished: nothing to train. Delete it, or choose another experiment_name=<name> or seed."
-        )
+        print(f"{folder.path} is finished and stays as it is. For another run give another experiment_name or seed.")
         return folder
     train_tasks, held_out, chat = checked(config)
     from rtpo.verl_harness.session import open_backend, tracker

@@ -189,7 +189,7 @@ class Run:
             while progress.span or self._goes_on:
                 metrics = self._step()
                 bar.update(ledger.rollouts - bar.n)
-                bar.set_postfix(step=progress.step, success=metrics["success"], mean_reward=metrics["mean_reward"])
+                bar.set_postfix({"success": metrics["success"], "step": progress.step})
                 self._stop_if_asked()
                 self._evaluate_if_due()
                 self._stop_if_asked()

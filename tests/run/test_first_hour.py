@@ -22,7 +22,7 @@ LINES = [
 ]
 EXPERIMENT = "mine"
 """of the page, for which the committed reference runs stand in"""
-SET = ",rollouts=2048"
+SET = ",rollouts=6000"
 """what the page's sweep adds to the names of its runs"""
 REFUSED = ("launch.py stop", "export.py")
 """what there is nothing to do for where runs are finished and keep no saves"""
