@@ -42,6 +42,7 @@ check: $(VENV)/made
 # the pages as a site with search, in outputs/site
 docs: $(VENV)/made
 	$(RUN) -m mkdocs build --strict --quiet
+	@echo outputs/site/index.html
 
 bench: $(VENV)/made
 	$(RUN) experiments/bench.py

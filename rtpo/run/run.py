@@ -278,13 +278,15 @@ class Run:
         )
         return line
 
-    def _log(self, text: str) -> None:
-        """A line of the run's log, and of what is printed where that is no terminal."""
+    def _log(self, text: str, *, beside_bar: bool = False) -> None:
+        """A line of the run's log, and of what is printed where there is no bar, or beside it."""
         line = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}"
         with (self.folder.path / LOG).open("a", encoding="utf-8") as log:
             log.write(f"{line}\n")
         if not sys.stderr.isatty():
             print(line, flush=True)
+        elif beside_bar:
+            tqdm.write(line)
 
     def _alarm(self, grades: Sequence[Grade], where: str) -> str | None:
         """Say aloud that too many rewards are missing, where they are."""
@@ -319,7 +321,7 @@ class Run:
                 table: list[Shown] = [self._shown(group[0]) for group in groups[:SHOWN]]
                 self.track.show(f"evaluation/{mode}/rollouts", table, self._ledger.rollouts)
             success = percent(curves.get(f"evaluation/{mode}/success"))
-            self._log(f"held-out tasks {when} training, {DECODED[mode]}: success {success}")
+            self._log(f"held-out tasks {when} training, {DECODED[mode]}: success {success}", beside_bar=True)
 
     def _shown(self, rollout: Rollout) -> Shown:
         """To be read beside those of other evaluations."""

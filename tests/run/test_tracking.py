@@ -3,6 +3,7 @@
 import json
 import re
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -236,3 +237,15 @@ def test_the_panels_of_a_report_are_keys_that_are_tracked() -> None:
     panels = [panel for grid in grids for panel in grid.panels]
     assert [panel.y for panel in panels[:2]] == [["train/ratio"], ["train/kl"]]
     assert {key for panel in panels for key in panel.y} <= {*(curve.key for curve in CURVES), *EVALUATION}
+
+
+def test_beside_a_progress_bar_the_lines_of_evaluations_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    folder = train(config_in(tmp_path, "budget.rollouts=30"), StopRequest())
+    logged = (folder.path / "log.txt").read_text().splitlines()
+    evaluations = [line for line in logged if "held-out" in line]
+    assert 0 < len(evaluations) < len(logged)
+    assert [line for line in capsys.readouterr().out.splitlines() if line in logged] == evaluations
