@@ -261,7 +261,9 @@ def test_what_is_not_complete_or_not_of_the_trained_policy_is_named_and_left_out
     assert "`sbatch slurm/sync.sh`, or without SLURM `python experiments/launch.py run sync profile=a100x8`" in text
 
 
-@pytest.mark.parametrize("change", [{"budget": {"rollouts": 64, "seconds": None}}, {}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"budget": {"rollouts": 64, "seconds": None}}, {"model": {"name": "Qwen3-0.6B"}}, {}], ids=str
+)
 def test_another_scale_or_panel_is_not_compared(sync: Path, change: Mapping[str, Any]) -> None:
     config = yaml.safe_load((sync / "config.yaml").read_text()) | dict(change)
     (sync / "config.yaml").write_text(yaml.safe_dump(config))
@@ -276,6 +278,7 @@ def test_another_scale_or_panel_is_not_compared(sync: Path, change: Mapping[str,
     ("folder", "change", "message"),
     [
         (".", {"profile": "toy"}, "rtpo-seed0 says profile 'toy' and lies in 'sync_a100x8_"),
+        (".", {"task": "toy_knowledge"}, "rtpo-seed0 says task 'toy_knowledge' and lies in 'sync_a100x8_"),
         ("gaia", {"schema": 0}, "has schema 0 and this version reads schema 1"),
         ("gaia", {"benchmark": "xbench"}, "says benchmark 'xbench' and lies in 'gaia'"),
         ("gaia", {"checkpoint": {"run": "a/b", "policy_version": 9}}, "is an evaluation of 'a/b', not of the run"),

@@ -227,3 +227,13 @@ def test_a_browser_runs_no_script_of_hostile_text(hostile: Path, tmp_path: Path)
     assert [MARK in tag for tag in tags] == [False, False, True]
     assert consoles[0] == ""
     assert "Content Security Policy" in consoles[1]
+
+
+def test_an_edited_rollout_of_a_finished_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(shutil.copytree(RUN, tmp_path / "run"))
+    file = folder / "rollouts.jsonl"
+    edited = file.read_text().replace('"reward": 1.0', '"reward": 0.0', 1)
+    assert edited != file.read_text()
+    file.write_text(edited)
+    assert main([str(folder), "--output", str(tmp_path / "page.html")]) == 1
+    assert str(file) in capsys.readouterr().err

@@ -123,6 +123,12 @@ def reconfigure(folder: Path, **changes: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
+def without_tag(folder: Path) -> None:
+    """Of the end of thinking, which contexts are cut at."""
+    file = folder / "tokenizer.json"
+    file.write_text(file.read_text(encoding="utf-8").replace("</think>", "</thought>"), encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
@@ -133,8 +139,9 @@ def reconfigure(folder: Path, **changes: Any) -> None:
         (lambda folder: reconfigure(folder, intermediate_size=64), DataError),
         (lambda folder: reconfigure(folder, max_position_embeddings=200), ConfigError),
         (lambda folder: (folder / "tokenizer.json").unlink(), DataError),
+        (without_tag, ConfigError),
     ],
-    ids=["no model", "damaged", "llama", "layers", "shape", "short", "no tokenizer"],
+    ids=["no model", "damaged", "llama", "layers", "shape", "short", "no tokenizer", "no tag"],
 )
 def test_a_model_folder_that_cannot_be_is_refused(
     greedy: EvaluateConfig, tmp_path: Path, spoil: Callable[[Path], Any], error: type[Exception]

@@ -123,6 +123,11 @@ def test_a_comparison_without_end_costs_its_own_time_and_child() -> None:
     assert all(map(is_gone, before))
 
 
+def test_a_long_answer_that_takes_too_long_is_a_spoiled_zero_told_in_short(grader: MathGrader, child: int) -> None:
+    grader.seconds = 1
+    assert found(grader.grade(("5",), "{" * 20000)) == (0, True)
+
+
 FAULTY_CHILD = """
 import itertools, json, os, signal, sys, time
 for line in itertools.chain(["{}"], sys.stdin):

@@ -69,6 +69,23 @@ def test_no_two_experiments_share_a_folder() -> None:
     assert len(set(folders)) == len(folders)
 
 
+CLIP, CLAMP = {"clip_low", "clip_high", "minibatches"}, {"tail_low", "tail_high"}
+SET: dict[str, set[str]] = {
+    **{"clip_tight": CLIP, "clip_high": CLIP - {"clip_low"}, "clamp_tight": CLAMP, "clamp_wide": CLAMP},
+    **{"denominators": {"old_logprobs"}, "pool": {"pool_s0"}, "group": set(), "kl": set()},
+}
+"""fields of the algorithm that an ablation's file sets, where it is not named after the one; without any it sweeps"""
+
+
+@pytest.mark.parametrize("name", [name for name in experiments() if name.startswith("ablate_")])
+def test_an_ablation_sets_what_it_is_named_for(name: str) -> None:
+    file = OmegaConf.to_container(OmegaConf.load(PROJECT / "configs" / "experiment" / f"{name}.yaml"))
+    fields = {path for path, _ in leaves(file) if not path.startswith(("defaults", "launch.", "hydra."))}
+    short = name.removeprefix("ablate_")
+    assert fields - {"algorithm.label"} == {f"algorithm.{field}" for field in SET.get(short, {short})}
+    assert not composed("train", [f"experiment={name}"]).launch.paper
+
+
 @pytest.mark.parametrize("name", experiments())
 def test_an_experiment_differs_in_what_its_file_says_alone(name: str) -> None:
     file = OmegaConf.to_container(OmegaConf.load(PROJECT / "configs" / "experiment" / f"{name}.yaml"))

@@ -117,6 +117,27 @@ def test_without_slurm_the_way_out_is_named_and_a_folder_of_another_run_refused(
     assert "optimizer.lr" in capsys.readouterr().err
 
 
+def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(
+    submit: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    asked = tmp_path / "asked"
+    program = tmp_path / "bin" / "sbatch"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> {asked}; echo 7\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("ELEMENTS", "--partition=gpu --comment='two words'")
+    assert submit() == 0
+    tested, array, tables = asked.read_text().splitlines()
+    assert all("--export=ALL" in job.split() for job in (tested, array, tables))
+    for job in (tested, array):
+        # before the script: what follows it is the script's own
+        assert "--partition=gpu --comment=two words " in job.partition("element.sh")[0]
+    assert "--array=0" in array
+    assert "--dependency=afterany:7" in tables
+    assert "--partition" not in tables
+
+
 def test_a_pattern_takes_several_experiments() -> None:
     small = ["profile=toy", "task=toy_math", "seed=0"]
     several = launch.load("ablate_clamp_*", small)

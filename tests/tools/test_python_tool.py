@@ -246,3 +246,8 @@ def test_a_program_whose_zygote_has_gone_does_not_begin() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "the zygote has gone\n"
+
+
+def test_a_program_begins_with_no_names_in_its_scratch_folder() -> None:
+    said = run("import os\nsorted(set(globals()) - {'os', '__builtins__'}), os.getcwd()").output
+    assert said == str((["__doc__", "__loader__", "__name__", "__package__", "__spec__"], "/tmp"))

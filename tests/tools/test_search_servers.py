@@ -116,18 +116,34 @@ def test_the_key_is_nowhere_but_in_its_header(server: Server, web: SearchSetting
     assert all(asked.headers["X-Subscription-Token"] == KEY for asked in server.asked)
 
 
-def test_a_key_is_not_taken_elsewhere_and_one_that_cannot_be_is_missed_at_the_start(
+def test_a_key_does_not_follow_a_redirect_and_one_that_is_missing_or_malformed_is_refused_at_the_start(
     server: Server, web: SearchSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Server("/retrieve", lambda asked: found()) as other:
         server.answer = lambda asked: Reply(302, headers={"Location": other.url})
         fails(SearchWorld(web))
         assert other.asked == []
-    for key in ("", "a\nb", "schl\u00fcssel"):
-        monkeypatch.setenv("SEARCH_KEY", key)
+    for key in (None, "", "a\nb", "schl\u00fcssel"):
+        if key is None:
+            monkeypatch.delenv("SEARCH_KEY")
+        else:
+            monkeypatch.setenv("SEARCH_KEY", key)
         with pytest.raises(ConfigError, match="SEARCH_KEY") as raised:
             replace(web, results=7).check()  # a world of its own
         assert not key or key not in str(raised.value)
+
+
+def test_a_server_that_is_slow_or_breaks_off_is_an_outage(server: Server) -> None:
+    def late(asked: Asked) -> Reply:
+        server.released.wait()
+        return found("late")
+
+    server.answer = late
+    impatient = replace(QUICK, timeout_seconds=0.2, tries=2)
+    assert "0.2 s" in str(fails(SearchWorld(retriever(server, impatient))))
+    server.answer = lambda asked: Reply(body=b'{"result"', declared=100)
+    fails(SearchWorld(retriever(server)), "cut")
+    assert len(server.asked) == impatient.tries + QUICK.tries
 
 
 BODIES = (
