@@ -1,4 +1,4 @@
-"""Advantages: zero-mean groups, ties. Theorem 2's factor is tested on a table (tests/theory/test_tabular.py)."""
+"""Advantages: zero-mean groups, ties. Theorem 2's factor is tested on a table (tests/methods/test_baseline_bias.py)."""
 
 from typing import Any
 

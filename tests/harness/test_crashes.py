@@ -153,6 +153,7 @@ def remembered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_method_that_knows_its_step_and_keeps_state_leaves_numbers(remembered: Path) -> None:
     recorded = [step["algorithm"] for step in outcome(remembered)["steps.jsonl"]]
     assert [numbers["phases"] for numbers in recorded] == [3, 6, 9]
+    assert [numbers["step"] for numbers in recorded] == [0, 1, 2]
     assert {numbers["first_share"] for numbers in recorded} == {0}
     assert [numbers["share"] for numbers in recorded] == [0, 1 / 3, 2 / 3]
     assert len({numbers["mean_reward/phase_2"] for numbers in recorded}) == 3

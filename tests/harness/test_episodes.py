@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from methods import UngradableEnv
 from scripted import (
     CALL_1,
     CALL_2,
@@ -300,3 +301,8 @@ def test_a_path_has_a_seed_of_its_own_and_an_evaluation_has_none() -> None:
         seeds.append(seed)
     assert seeds[0] == seeds[1] != seeds[2]
     assert seeds[3] is None
+
+
+def test_an_ungraded_path_has_no_reward() -> None:
+    with pytest.raises(ValueError, match="path has no reward"):
+        _ = path(always(RIGHT), make_env=UngradableEnv).reward

@@ -34,6 +34,7 @@ def step(harness: Harness, tasks: Sequence[Task], config: AlgorithmConfig) -> No
         state["mean_reward"] = 0.7 * mean + 0.3 * float(np.mean([chain.reward for chain in graded] or [mean]))
         harness.log(f"mean_reward/phase_{phase}", state["mean_reward"])
     harness.log("phases", state["phases"])
+    harness.log("step", harness.step)
     harness.log("first_share", state["shares"][0])
     harness.log("share", harness.budget_share)
 

@@ -12,6 +12,7 @@ from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, Scrip
 from baselines.arpo import ARPOConfig, Prompt, entropy, next_starts, path_rows, step
 from rtpo.algorithms import configured
 from rtpo.core.packing import normalised_weights
+from rtpo.credit import standardised
 from rtpo.types import Role, Rollout, Termination, TrainingContext
 
 CONFIG = configured("arpo", kl=0.0)
@@ -43,10 +44,35 @@ def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(config: ARP
     assert all(rollout.own_turns for rollout in harness.rollouts)
     assert any(rollout.parent_uid for rollout in harness.rollouts)
     assert Termination.CONTEXT_LIMIT in {path.termination for group in paths.values() for path in group}
+    by_uid = {rollout.uid: rollout for rollout in harness.rollouts}
+    inner = [r for r in harness.rollouts if r.start_k and len(by_uid[str(r.parent_uid)].turns) > r.start_k]
+    assert bool(inner) == (config.rule == "threshold")
     for group in paths.values():
         assert len({tuple(id(turn) for turn in path.turns) for path in group}) == len(group) == 16
         assert all(path.is_graded for path in group)
     assert harness.ledger.rollouts == 48
+
+
+def test_an_advantage_is_the_z_score_within_the_prompt() -> None:
+    harness = one_step(CONFIG)
+    (rows,) = harness.updated
+    expected = {
+        path.uid: float(z)
+        for group in finished(harness).values()
+        for path, z in zip(group, standardised([path.reward for path in group]), strict=True)
+    }
+    assert {row.rollout_uid: advantage_of(row) for row in rows} == pytest.approx(expected)
+
+
+def test_a_hard_turn_has_the_mean_of_the_paths_that_share_it() -> None:
+    harness = scripted_harness(solver(0.0))
+    ((one, alone),) = harness.rollout([TASK], n=2, role=Role.CHAIN)
+    ((branch, other),) = harness.rollout([one.boundary(1)], n=2, role=Role.BRANCH)
+    rewards = {one: 1.0, branch: 0.0, other: 0.0, alone: 0.0}
+    rows = path_rows([graded(path, reward) for path, reward in rewards.items()], replace(CONFIG, advantage="hard"))
+    first = [float(row.advantage[row.mask][0]) for row in rows if row.turns[0].k == 0]
+    z = standardised([*rewards.values()])
+    assert first == pytest.approx([float(np.mean(z[:3]))] * 3 + [float(z[3])], abs=1e-6)
 
 
 # where paths branch

@@ -208,3 +208,9 @@ def test_gspo_is_grpo_under_a_clip_of_sequences() -> None:
     assert [parts_of(row) for row in gspo.updated[0]] == [parts_of(row) for row in grpo.updated[0]]
     assert gspo.losses == [SequenceClip(3e-4, 4e-4, "recompute", 0.0)]
     assert config_of("gspo", clip_low=0.1, clip_high=0.2, kl=0.5).loss == SequenceClip(0.1, 0.2, "recompute", 0.5)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_step_makes_its_epochs(name: str) -> None:
+    one, two = (one_step(config_of(name, epochs=n, minibatches=1), TASKS[:2], learning_rate=0.0) for n in (1, 2))
+    assert len(two.backend.steps) == 2 * len(one.backend.steps) > 0

@@ -190,7 +190,10 @@ def test_the_first_committed_measurements_are_made_again(theorem: int, lines: in
     """Of reverse order with and without fresh continuations, of forward order; of G = 3; of weights and returns."""
     make, settings = command.PARTS[theorem]
     with (COMMITTED / f"theorem_{theorem}.jsonl").open() as file:
-        for line, found in zip(map(json.loads, islice(file, lines)), make(settings), strict=False):
+        committed = [json.loads(line) for line in islice(file, lines)]
+        made = list(islice(make(settings), lines))
+        assert len(committed) == len(made) == lines
+        for line, found in zip(committed, made, strict=True):
             for name in (name for name, one in line.items() if isinstance(one, int | float | str)):
                 assert found[name] == pytest.approx(line[name]), (line, name)
 

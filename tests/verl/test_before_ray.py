@@ -233,3 +233,13 @@ def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(session.ray, "init", init)
     with pytest.raises(MachineError, match=r"^Ray did not start: The current node timed out during startup\. [^\n]*$"):
         start_ray(compose_config("profile=toy").profile)
+
+
+def test_a_start_that_failed_binds_the_next_to_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise MachineError("no Ray.")
+
+    monkeypatch.setattr(session, "start_ray", fail)
+    for steps in (4, 5):
+        with pytest.raises(MachineError, match="no Ray"):
+            train(config_in(tmp_path, f"budget.optimizer_steps={steps}"), StopRequest())

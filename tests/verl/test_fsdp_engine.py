@@ -1,6 +1,7 @@
 """verl's FSDP2 and fused kernels with an output layer of its own, as Qwen3-8B has, on two processes."""
 
 import json
+import math
 import os
 import socket
 import subprocess
@@ -48,6 +49,7 @@ def compare(architecture: str, mesh: Any) -> float:
         gradient: Any = one.grad
         assert other.grad is not None
         parts.append(float((gradient.full_tensor() - other.grad).abs().max() / other.grad.abs().max()) / 1e-4)
+    assert all(map(math.isfinite, parts))
     return max(parts)
 
 
