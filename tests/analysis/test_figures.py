@@ -17,9 +17,9 @@ from analysis.make_figures import main
 from analysis.plots import is_stale, save
 
 
-def write_curves(results: Path, label: str, profile: str = "toy", task: str = "toy_math") -> Path:
+def write_curves(results: Path, label: str, profile: str = "toy", task: str = "toy_math", kl: float = 0.1) -> Path:
     """A run of the main table with two steps."""
-    steps = [step(place, 10 * place, 0.5, [synthetic_runs.update(10, 0.1, 0.5)]) for place in (1, 2)]
+    steps = [step(place, 10 * place, 0.5, [synthetic_runs.update(10, kl, 0.5)]) for place in (1, 2)]
     held_out = [*answers("before", "sampled", {"q": [0.0]}), *answers("after", "sampled", {"q": [1.0]}, 2)]
     manifest, place = {"profile": profile, "task": task}, f"main_table_{profile}_{task}"
     return write_run(results, label, 0, steps, held_out, manifest=manifest, experiment=place)
@@ -88,3 +88,17 @@ def test_nothing_to_draw_is_refused_and_writes_nothing(tmp_path: Path, capsys: p
         assert main(["--results", str(tmp_path), *row]) == 1
         assert named in "".join(capsys.readouterr())
     assert not (tmp_path / "figures").exists()
+
+
+def test_a_line_is_its_configurations_in_the_units_of_its_axis(tmp_path: Path) -> None:
+    drifts = {"rtpo": 0.1, "grpo": 0.3}
+    for label, kl in drifts.items():
+        write_curves(tmp_path, label, PAPER, "math_paper", kl)
+    source = profiles(tmp_path)[0]
+    _, panel = FIGURES["consistency"](source).axes
+    for label, kl in drifts.items():
+        (line,) = [line for line in panel.lines if line.get_color() == styles([label])[label].colour]
+        assert line.get_ydata() == pytest.approx([kl, kl])
+    tokens, hours = FIGURES["success"](source).axes
+    assert max(x for line in tokens.lines for x in line.get_xdata()) == pytest.approx(800e-6)
+    assert max(x for line in hours.lines for x in line.get_xdata()) == pytest.approx(0.2 / 3600)

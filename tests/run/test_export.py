@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -240,3 +241,11 @@ def test_a_push_that_fails_leaves_the_folder_and_says_how_to_go_on(
     assert f"hf upload me/policy {out}" in capsys.readouterr().err
     assert AutoModelForCausalLM.from_pretrained(out)
     assert not any("/resolve/" in path for path in hub.files)
+
+
+def test_the_card_counts_right_answers_of_those_graded(tmp_path: Path) -> None:
+    said = [("graded", 1), ("graded", 0), ("ungradable", None)]
+    lines = [{"grade": grade, "reward": reward, "when": "after", "mode": "greedy"} for grade, reward in said]
+    (tmp_path / "evaluations.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    trained: Any = SimpleNamespace(folder=tmp_path, manifest={}, save="s")
+    assert rtpo.run.export._evaluation(trained)["held_out"] == {"after training, greedy": "1 of 2 graded answers"}

@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import ray
 import scripted
 from local_backend import LocalBackend
 
+from rtpo.core.files import NOTED
 from rtpo.core.packing import Packed, normalised_weights, pack
 from rtpo.core.trees import EVEN, deal
 from rtpo.engines.base import Generation, Request
@@ -186,3 +188,9 @@ def test_a_warm_up_leaves_nothing(backend: Any, make_harness: MakeHarness) -> No
     for length in WARM_LENGTHS:  # a tree with branches, at the width of the smallest model of the paper
         rows = np.split(forked_rows(1, length).ids, 2)
         assert deal(rows, 1, 32768, even=EVEN * model_shape("Qwen3-1.7B", "").hidden_size).nodes == 1.5 * length
+
+
+def test_the_files_of_a_save_are_hashed_as_they_are_written(make_harness: MakeHarness, tmp_path: Path) -> None:
+    """Not when they are read back, which would certify what a bad disk made of them."""
+    make_harness().save(tmp_path / "save")
+    assert len(list((tmp_path / "save").rglob(f"*{NOTED}"))) == 3
