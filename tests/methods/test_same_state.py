@@ -1,10 +1,11 @@
 """Turns that are compared with those that others took in the same state: GiGPO's and the anchored baselines."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from methods import TASKS, advantage_of, config_of, one_step
+from methods import TASKS, advantage_of, config_of, graded, one_step
 from scripted import solver
 
 from baselines import anchored, gigpo
@@ -70,3 +71,18 @@ def test_forks_are_charged_and_train_what_they_sampled() -> None:
     (rows,) = harness.updated
     trained = {(row.rollout_uid, row.turns[0].k) for row in rows}
     assert trained == {(path.uid, turn.k) for path in harness.rollouts for turn in path.own_turns}
+
+
+@pytest.mark.parametrize(("shares", "best"), [((0.6, 0.1), 2), ((0.3, 0.05), 1)])
+def test_the_turn_that_saves_most_has_little_variance_left_and_many_turns_ahead(
+    shares: tuple[float, float], best: int
+) -> None:
+    """The chains' returns have the variance 1/4; four of their turns come after turn 0 and two after turn 1."""
+    chains = path("a", "sxy", 1.0), path("b", "sxz", 0.0), path("c", "s", 0.5), graded(path("d", "s", 0.0), None)
+    forks = [
+        replace(path(f"f{t}", "sxy", 1 - (share / 2) ** 0.5, start_k=t), parent_uid="a")
+        for t, share in enumerate(shares, start=1)
+    ]
+    assert anchored.most_saved([(*chains, *forks)]) == best
+    assert anchored.most_saved([chains]) is None
+    assert anchored.most_saved([(chains[0], *forks)]) is None
