@@ -41,7 +41,7 @@ KILLED = (
     ("in the last evaluation",),
 )
 """moments of a run, each in a process that goes on after the one before"""
-OF_NO_SPACE = (
+FULL_DISKS = (
     ("the weights", "the rest of a save"),
     ("the journal", "the name of the latest save", "the manifest"),
     ("the steps",),
@@ -116,7 +116,7 @@ def test_killed_and_started_again(uninterrupted: Path, tmp_path: Path, moments: 
 
 def test_no_moment_is_left_out() -> None:
     assert sorted(moment for moments in KILLED for moment in moments) == sorted(MOMENTS)
-    assert sorted(file for files in OF_NO_SPACE for file in files) == sorted(FULL)
+    assert sorted(file for files in FULL_DISKS for file in files) == sorted(FULL)
 
 
 def test_a_journal_damaged_while_the_run_goes_on_gets_no_manifest(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_state_and_numbers_come_through_a_crash(
     assert_going_on_ends_as(remembered, tmp_path, config, "remembering")
 
 
-@pytest.mark.parametrize("files", OF_NO_SPACE, ids=", ".join)
+@pytest.mark.parametrize("files", FULL_DISKS, ids=", ".join)
 def test_a_disk_that_is_full_leaves_nothing_that_looks_whole(
     uninterrupted: Path, tmp_path: Path, files: tuple[str, ...]
 ) -> None:

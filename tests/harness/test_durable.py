@@ -132,7 +132,7 @@ def test_a_step_left_between_phases_once_or_at_each_place_goes_on_as_if_never_le
         assert requests == len(reference.engine.requests)
 
 
-def test_what_is_not_said_of_a_verb_is_the_same() -> None:
+def test_verbs_have_the_same_default_arguments() -> None:
     for verb in ("rollout", "score", "reference", "update", "sync", "log", "random"):
         given = [signature(getattr(harness, verb)).parameters for harness in (DurableHarness, AgentHarness)]
         ours, theirs = ({name: each.default for name, each in parameters.items()} for parameters in given)

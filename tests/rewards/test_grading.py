@@ -70,7 +70,9 @@ def test_answers_are_compared_as_mathematics(grader: MathGrader) -> None:
     assert {(gold, said): found(grader.grade((gold,), said)) for gold, said in expected} == expected
 
 
-def test_any_gold_will_do_a_zero_takes_all_and_one_that_cannot_be_read_gives_no_reward(grader: MathGrader) -> None:
+def test_one_of_several_golds_is_enough_and_an_unreadable_gold_leaves_a_wrong_answer_without_reward(
+    grader: MathGrader,
+) -> None:
     cases = {("5", "6", "6"): 1, ("5", "6", "7"): 0, ("5", "{", "5"): 1, ("{", "5", "5"): 1, ("{", "5", "6"): None}
     cases |= {(gold, "5"): None for gold in ("", "{", "?", "%")}
     assert {case: found(grader.grade(case[:-1], case[-1]))[0] for case in cases} == cases
@@ -83,9 +85,7 @@ def test_any_gold_will_do_a_zero_takes_all_and_one_that_cannot_be_read_gives_no_
         MathGrader(workers=0)
 
 
-def test_several_threads_share_a_child_that_has_little_memory_and_one_order_of_sets(
-    grader: MathGrader, child: int
-) -> None:
+def test_threads_share_a_child_whose_memory_and_hash_seed_are_fixed(grader: MathGrader, child: int) -> None:
     with ThreadPoolExecutor(4) as threads:
         grades = list(threads.map(lambda number: grader.grade(("5",), str(number)).reward, range(20)))
     assert (grades, grader.pids) == ([number == 5 for number in range(20)], (child,))
@@ -166,7 +166,7 @@ def test_only_what_the_answer_alone_does_is_a_zero(faulty: MathGrader) -> None:
 
 @pytest.mark.parametrize("place", ["grader.sympy_expr_eq", "parser.get_extraction_regexes"])
 def test_what_math_verify_raises_is_no_verdict(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    """Of which math-verify would make False, or no answer."""
+    """math-verify itself would turn the error into False, or into no answer."""
     monkeypatch.setattr(f"math_verify.{place}", lambda *given, **options: bytearray(1 << 60))
     assert grading_child.verdict("5", "6") == "MemoryError"
 

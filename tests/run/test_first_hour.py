@@ -25,7 +25,7 @@ EXPERIMENT = "mine"
 SET = ",rollouts=6000"
 """what the page's sweep adds to the names of its runs"""
 REFUSED = ("launch.py stop", "export.py")
-"""what there is nothing to do for where runs are finished and keep no saves"""
+"""commands that refuse a finished run without saves, as the reference runs are"""
 
 
 def words(notebook: Any) -> list[str]:

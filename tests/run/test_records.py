@@ -148,7 +148,7 @@ def test_whole_questions_are_recovered_and_nothing_else(tmp_path: Path) -> None:
         RunFolder(tmp_path).recover(file.name, 2)
 
 
-def test_what_was_charged_is_in_the_journal_and_in_the_steps_where_a_version_wrote_none(tmp_path: Path) -> None:
+def test_charged_rollouts_are_read_from_the_journal_or_from_the_steps_without_one(tmp_path: Path) -> None:
     folder, steps = RunFolder(tmp_path), [{"rollouts": 3}, {"rollouts": 7}]
     assert (folder.charged([]), folder.charged(steps)) == (0, 7)
     (tmp_path / JOURNAL).write_text('{"charged": 4}\n')

@@ -17,7 +17,7 @@ RUN = Path(__file__).parents[1] / "helpers" / "hostile_programs.py"
 USER = 12345
 """nobody's number"""
 USERS = (0, USER) if os.getuid() == 0 else (os.getuid(),) * 2
-"""whom the tool's own process can be run as here: for what becomes of programs, and for their time"""
+"""users that the tool can run as on this machine: for outcomes, and for times"""
 CASES = [
     pytest.param(isolation, part, user, marks=pytest.mark.needs(*parts, "ordinary user"))
     for isolation, parts in (("namespaces", ["bwrap"]), ("limits", []))

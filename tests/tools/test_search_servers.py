@@ -176,7 +176,9 @@ def test_what_may_pass_is_tried_again(server: Server, monkeypatch: pytest.Monkey
         assert len(server.asked) == 3 + 3 + 1
 
 
-def test_a_web_reply_that_is_none_is_tried_again_and_a_refusal_is_not(server: Server, web: SearchSettings) -> None:
+def test_a_web_reply_that_cannot_be_read_is_asked_for_again_and_a_refusal_is_not(
+    server: Server, web: SearchSettings
+) -> None:
     for reply, tries in (*((Reply(body=body), 3) for body in WEB_BODIES), (Reply(404, b"told so"), 1)):
         server.asked.clear()
         server.answer = lambda asked, reply=reply: reply
