@@ -143,15 +143,16 @@ def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str
     steps, state = _lines(folder / "steps.jsonl"), _state(run, benchmarks, job)
     logs = [file for file in (*([job.log] if job else []), folder / LOG) if file.exists()]
     log = max(logs, key=lambda file: file.stat().st_mtime, default=None)
+    shown = "-" if log is None else LOG if log == folder / LOG else os.path.relpath(log)
     saved = f"{datetime.fromtimestamp(pointer.stat().st_mtime):%m-%d %H:%M:%S}" if pointer.exists() else "-"
     if config is None:
-        return state, "-", "-", saved, "-", os.path.relpath(log) if log else "-"
+        return state, "-", "-", saved, "-", shown
     budget, left = config["budget"]["rollouts"], "-"
     if state == "running" and steps:  # at the pace of training so far
         seconds = sum(value for phase, value in steps[-1]["seconds"].items() if phase != "evaluate")
         left = duration(seconds / steps[-1]["rollouts"] * (budget - steps[-1]["rollouts"]))
     rollouts = f"{run.charged(steps)}/{budget}"
-    return state, rollouts, _success(folder, steps), saved, left, os.path.relpath(log) if log else "-"
+    return state, rollouts, _success(folder, steps), saved, left, shown
 
 
 def missing(folder: Path, benchmarks: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf, nan
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -230,13 +231,16 @@ def _gpu_lines(planned: Plan, node: Hardware) -> list[str]:
     training, evaluation = gpus * total(lambda row: row.hours[0]), gpus * total(lambda row: row.hours[1])
     hours: dict[str, list[str]] = defaultdict(list)
     for row in planned.rows:
-        hours[row.run.task.name].append(f"{row.run.label} {sum(row.hours):.1f}")
+        hours[row.run.task.name].append(f"{row.run.label}\N{NO-BREAK SPACE}{sum(row.hours):.1f}")
     gpu = max(max(memory.gpu_memory(run, node)[:2]) for run in runs) / GIB
     host = max(memory.host_memory(run, node) for run in runs) / GIB
     return [
         f"GPU-hours on {node.title}: {training:,.0f} of training, {evaluation:,.0f} of evaluation; a job may take "
         f"{asked.minutes / 60:g} h and is requeued",
-        *(f"Hours of an element of {task}: {', '.join(labels)}" for task, labels in hours.items()),
+        *(
+            fill(f"Hours of an element of {task}: {', '.join(labels)}", 100, subsequent_indent="    ")
+            for task, labels in hours.items()
+        ),
         f"Memory: {gpu:.0f} of {node.memory_gib:.0f} GiB a GPU; {host:.0f} of the {asked.memory_gb} GiB asked of a "
         "node",
     ]

@@ -272,7 +272,7 @@ class Run:
         kl = f"{curves['train/kl']:z.5f}" if "train/kl" in curves else "unknown"
         self._log(
             f"step {self._progress.step}  rollouts {ledger.rollouts}/{ledger.budget.rollouts}  "
-            f"success {percent(line['success'])} (training, {tasks} task{'s' * (tasks > 1)}, "
+            f"success {percent(line['success'])} ({tasks} task{'s' * (tasks > 1)}, "
             f"temperature {self.config.sampling.temperature:g})  "
             f"KL {kl}  {line['wall_seconds'] - self._progress.began:.1f} s"
         )
