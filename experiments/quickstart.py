@@ -23,8 +23,8 @@ from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.run import StopRequest
 
 SETTINGS = {
-    "toy_math": ("experiment_name=quickstart", "budget.rollouts=4096"),
-    "toy_knowledge": ("experiment_name=quickstart_knowledge", "budget.rollouts=4096"),
+    "toy_math": ("experiment_name=quickstart", "budget.rollouts=2048"),
+    "toy_knowledge": ("experiment_name=quickstart_knowledge", "budget.rollouts=2048"),
 }
 """each task's own"""
 ALGORITHMS = ("rtpo", "grpo", "grpo_exact")
