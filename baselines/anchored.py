@@ -161,8 +161,8 @@ ALGORITHM = Algorithm(
     rollouts_per_task=rollouts_per_task,
     check=check,
     plan="n independent chains, of which some may be forked from others at one turn",
-    credit="return minus the others' mean in the same state, shrunk to the state before, over the prompt's standard "
-    "deviation",
+    credit="return minus the others' mean in the same state, shrunk towards the baseline of the state before, over the "
+    "prompt's standard deviation",
     schedule="one update a step",
     contexts="recorded c_k, or flattened history",
     loss="token clip",

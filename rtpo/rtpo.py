@@ -164,8 +164,8 @@ ALGORITHM = Algorithm(
     check=check,
     plan="M trunks; G-1 siblings forked at every realised turn boundary",
     credit="return minus the mean of the siblings of the same boundary, no std",
-    schedule="turns in reverse; weights synchronised and siblings sampled anew before each (or every few, or none: "
-    "stale returns then have clamped weights)",
+    schedule="turns in reverse; before each, weights are synchronised and siblings sampled anew (or only before every "
+    "few, or the first: stale returns then get clamped weights)",
     contexts="recorded c_k",
     loss="token clip",
     trained="the siblings' turn-k tokens",

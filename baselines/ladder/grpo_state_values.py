@@ -156,8 +156,8 @@ ALGORITHM = Algorithm(
     rollouts_per_task=rollouts_per_task,
     check=check,
     plan="n independent chains; beside the budget, many continuations of every later boundary",
-    credit="return minus the mean of the boundary's continuations (k = 0: of the prompt), over the prompt's standard "
-    "deviation",
+    credit="return minus the mean of the boundary's continuations (k = 0: the prompt's mean), over the prompt's "
+    "standard deviation",
     schedule="one update a step; or one for each turn, in reverse; or with continuations sampled anew before each",
     contexts="recorded c_k",
     loss="token clip",
