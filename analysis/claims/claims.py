@@ -140,7 +140,7 @@ def _judged(part: Part, scale: str, results: Path) -> Iterator[Row]:
 def _group(part: Part, scale: str, label: str, results: Path) -> Frames | None:
     """The complete runs of a configuration on a task."""
     if scale == "toy":
-        return _study(results).group(part["task"], label)
+        return _study(results).groups.get((part["task"], label, False))
     records = _tables(results)["math_results"].records  # of the paper's profile, which all its tables share
     return records.condition(part["experiment"], part["task"]).groups.get(label)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import pandas as pd
 
@@ -11,7 +10,8 @@ from analysis.claims.claims import study_claims, together
 from analysis.load import Frames
 from analysis.looks import TASKS, title_of
 from analysis.run_table import counted, mean, steps, success
-from analysis.study.results import DECODINGS, MEASURES, Difference, StudyResults, compare, of_study
+from analysis.study.plan import named
+from analysis.study.results import DECODINGS, MEASURES, Difference, compare, of_study
 from analysis.tables import NO_VALUE, NOT_RUN, Cell, number, percent_cell
 from rtpo.errors import DataError
 
@@ -21,10 +21,10 @@ Column = Callable[[Frames], Cell]
 
 def parts(study: str) -> pd.DataFrame:
     """The runs that were planned and finished, by part."""
-    results = of_study(study)
-    is_finished = results.study.is_finished
-    rows = [(part, len(places), sum(map(is_finished, places))) for part, places in results.planned.items()]
-    return pd.DataFrame(rows, columns=["Part", "Planned", "Finished"]).astype(str)
+    plan = named(study)
+    finished = {part: [plan.is_finished(place) for place, _ in plan.planned(part)] for part in plan.parts}
+    rows = [(part, str(len(runs)), str(sum(runs))) for part, runs in finished.items()]
+    return pd.DataFrame(rows, columns=["Part", "Planned", "Finished"])
 
 
 def claims(study: str) -> pd.DataFrame:
@@ -32,55 +32,55 @@ def claims(study: str) -> pd.DataFrame:
     success the verdicts at other decodings, and at one learning rate for all."""
     results = of_study(study)
     own = results.study.decoding
-    places = {DECODINGS[mode].capitalize(): (mode, False) for mode in DECODINGS if mode != own}
-    places["One rate"] = (own, True)
+    decodings = {DECODINGS[mode].capitalize(): (mode, False) for mode in DECODINGS if mode != own}
+    decodings = {"Verdict": (own, False), **decodings, "One rate": (own, True)}
     rows = []
     for claim in study_claims():
-        is_success = claim["measure"] == "success"
-        measure = own if is_success else claim["measure"]
-        found = _compared(results, claim, measure)
-        row = (claim["text"], claim["source"], MEASURES[measure][0], *map(_difference, found), _verdict(found))
-        others = (_compared(results, claim, *place) if is_success else [] for place in places.values())
-        rows.append((*row, *map(_verdict, others)))
-    titles = ["Claim", "Source", "Difference in", *(TASKS[task] for task in results.tasks), "Verdict", *places]
-    return pd.DataFrame(rows, columns=titles)
-
-
-def _compared(
-    results: StudyResults, claim: Mapping[str, Any], measure: str, is_common: bool = False
-) -> list[Difference | None]:
-    first, second = claim["pair"]
-    return [compare(results, task, first, second, measure, is_common=is_common) for task in results.tasks]
-
-
-def _verdict(found: Sequence[Difference | None]) -> str:
-    words = [each.verdict for each in found if each is not None]
-    return together(words) if words else NO_VALUE
+        measures = decodings if claim["measure"] == "success" else {"Verdict": (claim["measure"], False)}
+        found = {
+            title: [compare(results, task, *claim["pair"], measure, is_common=is_common) for task in results.tasks]
+            for title, (measure, is_common) in measures.items()
+        }
+        row = {"Claim": claim["text"], "Source": claim["source"]}
+        row["Difference in"] = MEASURES[measures["Verdict"][0]][0]
+        row |= {TASKS[task]: _difference(each) for task, each in zip(results.tasks, found["Verdict"], strict=True)}
+        rows.append(row | {title: _verdict(each) for title, each in found.items()})
+    return pd.DataFrame(rows).fillna(NO_VALUE)
 
 
 def configurations(study: str, task: str) -> pd.DataFrame:
     """The configurations of a task, each at a learning rate of its own. Raises DataError for a task without runs."""
     results = of_study(study)
-    if not results.own.get(task):
+    groups = [group for (of, _, is_common), group in results.groups.items() if of == task and not is_common]
+    if not groups:
         raise DataError(f"the study {study} has no run on {task!r}.")
     own = results.study.decoding
+
+    def less_control(group: Frames) -> Cell:
+        found = compare(results, task, group.label, CONTROL, own)
+        return percent_cell(None if found is None or group.label == CONTROL else found.interval, sign=True)
+
     columns: Mapping[str, Column] = {
         "Configuration": lambda group: title_of(group.label),
-        "Runs": lambda group: f"{len(group.runs)} of {len(results.places(task, group.label))}",
+        "Runs": lambda group: f"{len(group.runs)} of {len(results.planned[task, group.label, False])}",
         "Rate": lambda group: f"{group.runs['learning_rate'].iloc[0]:g}",
         "Steps / 1k rollouts": mean(lambda group: 1000 * group.runs["optimizer_steps"] / group.runs["rollouts"], 1),
         "Tokens, k": counted("generated_tokens"),
         "Success": success("after", own),
         "By warm start": partial(_by_warm_start, mode=own),
-        "Minus exact GRPO": partial(_less_control, results, task),
+        "Minus exact GRPO": less_control,
         **{DECODINGS[mode].capitalize(): success("after", mode) for mode in DECODINGS if mode != own},
         "Entropy, end": mean(metrics.last_entropy, 3),
         "Context ratio": mean(metrics.context_ratio, 3),
         "KL": steps("kl", 4),
         "Zero advantages, %": steps("ties", 1, 100),
     }
-    groups = results.own[task].values()
     return pd.DataFrame({title: [str(column(group)) for group in groups] for title, column in columns.items()})
+
+
+def _verdict(found: Sequence[Difference | None]) -> str:
+    words = [each.verdict for each in found if each is not None]
+    return together(words) if words else NO_VALUE
 
 
 def _difference(found: Difference | None) -> str:
@@ -94,8 +94,3 @@ def _by_warm_start(group: Frames, mode: str) -> str:
     if evaluation is None:
         return NOT_RUN
     return " / ".join(number(float(value), 1, 100) for value in metrics.by_warm_start(evaluation))
-
-
-def _less_control(results: StudyResults, task: str, group: Frames) -> Cell:
-    found = compare(results, task, group.label, CONTROL, results.study.decoding)
-    return percent_cell(None if found is None or group.label == CONTROL else found.interval, sign=True)

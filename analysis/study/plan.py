@@ -18,17 +18,19 @@ A plan has
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from math import isnan, nan
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
+import pandas as pd
 import yaml
 
-from analysis.load import MODES, Frames, find, is_kept, load_run, read_parquet
+from analysis.load import MODES, find, is_kept, load_run, read_parquet
 from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
@@ -45,16 +47,6 @@ RATES_FILE = "learning_rates.json"
 
 
 @dataclass(frozen=True)
-class StudyTask:
-    """What a study calls a task: the `task=` that it composes, settings besides, and whose learning rates it shares."""
-
-    name: str
-    task: str
-    settings: tuple[str, ...]
-    rates_from: str
-
-
-@dataclass(frozen=True)
 class Configuration:
     """A label, the `algorithm=` it composes, settings besides, the label whose learning rate it has, and the
     configuration that it has the generated tokens of."""
@@ -68,19 +60,15 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Place:
-    """A run: where its records go, and what it is composed of but for its learning rate."""
+    """A run: its task as the plan calls it, where its records go, and what it is composed of but for its learning
+    rate."""
 
+    task: str
     experiment: str
     label: str
-    row: StudyTask
-    warm_start: str
     seed: int
     configuration: Configuration
     settings: tuple[str, ...]
-
-    @property
-    def task(self) -> str:
-        return self.row.name
 
     def __str__(self) -> str:
         return f"{self.experiment}/{self.label}-seed{self.seed}"
@@ -90,11 +78,10 @@ Planned = tuple[Place, float | None]
 """a run with its learning rate; None where none was chosen yet"""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """The rates that a search has `tried` so far, from the lowest, and the `best` of them; None while a run is left."""
 
-    tried: tuple[float, ...]
+    tried: list[float]
     best: float | None
 
 
@@ -115,13 +102,11 @@ class Study:
         self.name, self.results = file.stem, results
         self._plan = _read(file)
         self._rates_file = rates or results / RATES_FILE
-        self._successes: dict[Place, float] = {}
+        self._successes: dict[str, float] = {}
         self.decoding = str(self._plan["decoding"])
         self.trained = tuple(key for key in self._plan if key not in NO_PARTS)
         """the parts whose runs are compared, in the order of the file"""
         self.parts = (RATES, *self.trained)
-        self.seeds: tuple[int, ...] = tuple(self._plan[RATES]["seeds"])
-        """those of the search"""
 
     def is_common(self, part: str) -> bool:
         """Whether a part's configurations share one rate on each task."""
@@ -139,58 +124,37 @@ class Study:
         rates, settings = self._rates(), self._plan[part]
         pairs = product(settings["seeds"], range(settings["warm_starts"]))
         for seed, number in sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % settings["warm_starts"], pair[0])):
-            for row, configuration in product(self._rows(part), self._configurations(part)):
-                chosen = rates.get(row.rates_from, {})
+            for task, configuration in product(settings["tasks"], _configurations(settings)):
+                chosen = rates.get(self._task(task)["rates_from"], {})
                 rate, label = chosen.get(configuration.rate_of), configuration.label
                 if self.is_common(part) and (rate is None or rate != chosen.get(COMMON)):
                     rate, label = chosen.get(COMMON), f"{label}_{COMMON}"
-                warm_start = self._plan["warm_starts"][row.task][number]
-                where = _experiment(row, warm_start)
-                yield Place(where, label, row, warm_start, seed, configuration, configuration.settings), rate
+                warm_start = self._plan["warm_starts"][self._task(task)["task"]][number]
+                yield self._place(task, warm_start, seed, configuration, label), rate
 
-    def search(self) -> Iterator[tuple[Place, float]]:
-        """The runs of `rates`, one seed after another: at the first rates, and at the next one outward while the best
-        of those run is at an edge."""
-        tries = [
-            (place, rate)
-            for row, label in self.searched()
-            for rate in self.choice(row, label).tried
-            for place in self._tries(row, label, rate)
-        ]
-        yield from sorted(tries, key=lambda planned: (planned[0].row.task, planned[0].seed))
-
-    def searched(self) -> list[tuple[StudyTask, str]]:
-        """The tasks and algorithms whose rates are searched for."""
-        parts = sorted(self.trained, key=lambda part: part != CORE)
-        parts += [RATES] if "configurations" in self._plan[RATES] else []
-        places = (
-            (self._row(row.rates_from), configuration.rate_of)
-            for part in parts
-            for row, configuration in product(self._rows(part), self._configurations(part))
-            if part == CORE or not self.is_common(part)
+    def _place(
+        self, task: str, warm_start: str, seed: int, configuration: Configuration, label: str, is_search: bool = False
+    ) -> Place:
+        own, search = self._task(task), self._plan[RATES]
+        base = own["task"]
+        experiment = warm_start if base == task else f"{task}_{warm_start}"
+        settings = (
+            f"algorithm={configuration.algorithm}",
+            f"task={base}",
+            *([f"model={warm_start}"] if warm_start != base else []),  # else the task's own
+            *self._plan["settings"],
+            *own["settings"],
+            *configuration.settings,
+            *(search["settings"] if is_search else ()),
         )
-        return list(dict.fromkeys(places))
-
-    def choice(self, row: StudyTask, algorithm: str) -> Choice:
-        """Of one configuration, or of the core's where it is COMMON. A configuration whose search begins with what was
-        tried for the core's has no best before the core's has."""
-        of_core = self._configurations(CORE) if CORE in self._plan else []
-        core = list(dict.fromkeys(configuration.rate_of for configuration in of_core))
-        rates = self._plan[RATES]
-        first = tuple(rates.get("begin", rates["grid"]))
-        if algorithm == COMMON:
-            return self._choice(row, core, first)
-        if algorithm not in core or row not in self._with_common():
-            return self._choice(row, [algorithm], first)
-        common = self.choice(row, COMMON)
-        own = self._choice(row, [algorithm], common.tried)
-        return own if common.best is not None else replace(own, best=None)
+        where = f"{RATES}_{experiment}" if is_search else experiment
+        return Place(task, where, label, seed, configuration, settings)
 
     def folder(self, place: Place) -> RunFolder:
         return RunFolder(self.results / str(place))
 
     def is_finished(self, place: Place) -> bool:
-        return str(place) in self._kept_runs or self.folder(place).is_finished
+        return str(place) in self._kept.index or self.folder(place).is_finished
 
     @property
     def has_runs(self) -> bool:
@@ -200,20 +164,72 @@ class Study:
     def config(self, place: Place, rate: float) -> RunConfig:
         """Raises DataError unless the run whose generated tokens it has is finished, with several steps."""
         overrides = [
-            f"algorithm={place.configuration.algorithm}",
-            f"task={place.row.task}",
-            *([f"model={place.warm_start}"] if place.warm_start != place.row.task else []),  # else the task's own
             f"seed={place.seed}",
             f"results={self.results}",
             f"experiment_name={place.experiment}",
             f"algorithm.label={place.label}",
             f"optimizer.lr={rate:g}",
-            *self._plan["settings"],
-            *place.row.settings,
             *place.settings,
             *self._tokens(place),
         ]
         return compose_run(composed("train", overrides))
+
+    def _tokens(self, place: Place) -> list[str]:
+        """As many as the other's but for a step's, since a run ends after the step that reaches its limit."""
+        if place.configuration.tokens_of is None:
+            return []
+        other = f"{place.experiment}/{place.configuration.tokens_of}-seed{place.seed}"
+        folder = RunFolder(self.results / other)
+        if other in self._kept.index:
+            tokens, steps = (int(self._kept[column].loc[other]) for column in ("generated_tokens", "steps"))
+        elif folder.is_finished:
+            tokens, steps = folder.manifest["ledger"]["generated_tokens"], folder.manifest["steps"]
+        else:
+            raise DataError(f"{place} may generate as many tokens as {other}, which is not finished: run it first.")
+        if steps == 1:
+            raise DataError(
+                f"{place} may generate as many tokens as {other}, less one step's, and that has a single step: raise "
+                "budget.rollouts of both."
+            )
+        return [f"budget.generated_tokens={tokens - tokens // steps}"]
+
+    # the search for learning rates
+
+    def search(self) -> Iterator[tuple[Place, float]]:
+        """The runs of `rates`, one seed after another: at the first rates, and at the next one outward while the best
+        of those run is at an edge."""
+        tries = [
+            (place, rate)
+            for task, label in self._searched()
+            for rate in self.choice(task, label).tried
+            for place in self._tries(task, label, rate)
+        ]
+        yield from sorted(tries, key=lambda planned: (self._task(planned[0].task)["task"], planned[0].seed))
+
+    def choice(self, task: str, label: str) -> Choice:
+        """The best of what was tried from the first rates on outward: of one configuration, or of the core's where it
+        is COMMON. A configuration whose search begins with what was tried for the core's has no best before the core's
+        has."""
+        core = list(dict.fromkeys(configuration.rate_of for configuration in _configurations(self._plan.get(CORE))))
+        rates, is_open = self._plan[RATES], False
+        grid = rates["grid"]
+        tried = rates.get("begin", grid)
+        if label in core and task in self._with_common():
+            tried, best = self.choice(task, COMMON)
+            is_open = best is None
+        low, high = grid.index(tried[0]), grid.index(tried[-1])
+        while True:
+            tried = grid[low : high + 1]
+            means = {rate: self._mean(task, core if label == COMMON else [label], rate) for rate in tried}
+            if any(map(isnan, means.values())):
+                return Choice(tried, None)
+            best = max(tried, key=means.__getitem__)
+            if best == tried[0] and low > 0:
+                low -= 1
+            elif best == tried[-1] and high < len(grid) - 1:
+                high += 1
+            else:
+                return Choice(tried, None if is_open else best)
 
     def freeze(self) -> None:
         """Write, for each configuration whose search is over, the rate with the highest mean success after training on
@@ -222,21 +238,21 @@ class Study:
         Raises DataError if a written one would change, before anything is written; after writing the others, for those
         whose best rate is at an end of the grid and not accepted by the plan.
         """
-        places = [*self.searched(), *((row, COMMON) for row in self._with_common())]
+        searches = [*self._searched(), *((task, COMMON) for task in self._with_common())]
         accepted = set(self._plan[RATES].get("accepted", []))
-        if unknown := sorted(accepted - {f"{row.name}/{label}" for row, label in places}):
+        if unknown := sorted(accepted - {f"{task}/{label}" for task, label in searches}):
             raise DataError(f"rates.accepted of the plan has {', '.join(unknown)}, which has no search of its own.")
         chosen, refused = self._rates(), []
-        for row, label in places:
-            choice = self.choice(row, label)
-            if choice.best is None:
+        for task, label in searches:
+            tried, best = self.choice(task, label)
+            if best is None:
                 continue
-            if choice.best in (choice.tried[0], choice.tried[-1]) and f"{row.name}/{label}" not in accepted:
-                refused.append(f"{row.name}/{label} at {choice.best:g}")
-            elif chosen.setdefault(row.name, {}).setdefault(label, choice.best) != choice.best:
+            if best in (tried[0], tried[-1]) and f"{task}/{label}" not in accepted:
+                refused.append(f"{task}/{label} at {best:g}")
+            elif (written := chosen.setdefault(task, {}).setdefault(label, best)) != best:
                 raise DataError(
-                    f"{self._rates_file} has {chosen[row.name][label]:g} for {label} on {row.name} and the records now "
-                    f"say {choice.best:g}: runs may have been made at the first. Restore the records, or delete both."
+                    f"{self._rates_file} has {written:g} for {label} on {task} and the records now say {best:g}: runs "
+                    "may have been made at the first. Restore the records, or delete both."
                 )
         if not chosen and not refused:
             raise DataError("no configuration has run at every rate yet: run the part rates first.")
@@ -247,128 +263,71 @@ class Study:
                 "rates.grid of the plan another rate beyond it, or name it in rates.accepted."
             )
 
-    @cached_property
-    def _kept_runs(self) -> dict[str, Any]:
-        """The runs that are kept as Parquet."""
-        runs = read_parquet(self.results).runs.itertuples() if is_kept(self.results) else ()
-        return {str(row.run): row for row in runs}
-
-    @cached_property
-    def _kept_means(self) -> dict[str, float]:
-        return self._means(read_parquet(self.results))
-
-    def _means(self, frames: Frames) -> dict[str, float]:
-        """Of each run the mean over questions after training, at the decoding of the study."""
-        table = frames.questions["success"]
-        when, mode = (table.index.get_level_values(level) for level in ("when", "mode"))
-        chosen = table[(when == "after") & (mode == self.decoding)]
-        return {str(run): float(successes.mean()) for run, successes in chosen.groupby("run", sort=False)}
-
-    def _success(self, place: Place) -> float | None:
-        """The run's mean; None unless it is finished."""
-        name = str(place)
-        if place not in self._successes and self.is_finished(place):
-            folder = self.folder(place).path
-            means = self._kept_means if name in self._kept_runs else self._means(load_run(folder))
-            if name not in means:
-                raise DataError(f"{folder} has no evaluation {self.decoding!r} after training, to choose rates by.")
-            self._successes[place] = means[name]
-        return self._successes.get(place)
-
-    def _tokens(self, place: Place) -> list[str]:
-        """As many as the other's but for a step's, since a run ends after the step that reaches its limit."""
-        if place.configuration.tokens_of is None:
-            return []
-        other = replace(place, label=place.configuration.tokens_of)
-        if not self.is_finished(other):
-            raise DataError(f"{place} may generate as many tokens as {other}, which is not finished: run it first.")
-        if (kept := self._kept_runs.get(str(other))) is not None:
-            tokens, steps = int(kept.generated_tokens), int(kept.steps)
-        else:
-            manifest = self.folder(other).manifest
-            tokens, steps = manifest["ledger"]["generated_tokens"], manifest["steps"]
-        if steps == 1:
-            raise DataError(
-                f"{place} may generate as many tokens as {other}, less one step's, and that has a single step: raise "
-                "budget.rollouts of both."
-            )
-        return [f"budget.generated_tokens={tokens - tokens // steps}"]
-
-    def _choice(self, row: StudyTask, algorithms: Sequence[str], first: tuple[float, ...]) -> Choice:
-        """The best of what was tried from the `first` rates on outward."""
-        grid, tried = self._plan[RATES]["grid"], first
-        while True:
-            means = {rate: self._mean(row, algorithms, rate) for rate in tried}
-            known = {rate: mean for rate, mean in means.items() if mean is not None}
-            if len(known) < len(means):
-                return Choice(tried, None)
-            best = max(tried, key=known.__getitem__)
-            low, high = grid.index(tried[0]), grid.index(tried[-1])
-            if best == tried[0] and low > 0:
-                tried = (grid[low - 1], *tried)
-            elif best == tried[-1] and high < len(grid) - 1:
-                tried = (*tried, grid[high + 1])
-            else:
-                return Choice(tried, best)
-
-    def _mean(self, row: StudyTask, algorithms: Sequence[str], rate: float) -> float | None:
-        """The mean success over the runs of these at a rate; None unless all are finished."""
-        places = (place for algorithm in algorithms for place in self._tries(row, algorithm, rate))
-        successes = [self._success(place) for place in places]
-        known = [success for success in successes if success is not None]
-        return fmean(known) if len(known) == len(successes) else None
-
-    def _tries(self, row: StudyTask, label: str, rate: float) -> list[Place]:
-        """The runs of a configuration's search at one rate."""
-        places = [(place["task"], place["warm_start"], place["seed"]) for place in self._places(row.name)]
-        if not places:
-            places = [(row.name, self._plan["warm_starts"][row.task][0], seed) for seed in self.seeds]
-        entries = (entry for part in self.parts for entry in self._plan[part].get("configurations", []))
-        entry = next((entry for entry in entries if isinstance(entry, dict) and entry["label"] == label), label)
-        configuration, name = _configuration(entry), f"{label}_lr{rate:g}"
-        settings = (*configuration.settings, *self._plan[RATES]["settings"])
-        rows = ((self._row(task), warm_start, seed) for task, warm_start, seed in places)
-        return [
-            Place(f"{RATES}_{_experiment(own, warm_start)}", name, own, warm_start, seed, configuration, settings)
-            for own, warm_start, seed in rows
-        ]
-
-    def _places(self, name: str) -> list[dict[str, Any]]:
-        places: list[dict[str, Any]] = self._plan[RATES].get("places", {}).get(name, [])
-        return places
-
-    def _with_common(self) -> list[StudyTask]:
-        """The tasks that need a common rate."""
-        rows = (row for part in self.trained if self.is_common(part) for row in self._rows(part))
-        return list(dict.fromkeys(self._row(row.rates_from) for row in rows))
-
-    def _configurations(self, part: str) -> list[Configuration]:
-        return [_configuration(entry) for entry in self._plan[part]["configurations"]]
-
-    def _rows(self, part: str) -> list[StudyTask]:
-        return [self._row(name) for name in self._plan[part]["tasks"]]
-
-    def _row(self, name: str) -> StudyTask:
-        entry = self._plan.get("tasks", {}).get(name, {})
-        task = "" if self._places(name) else entry.get("task", name)
-        return StudyTask(name, task, tuple(entry.get("settings", [])), entry.get("rates_from", name))
-
     def _rates(self) -> dict[str, dict[str, float]]:
         """The rates that `freeze` chose, by task and configuration."""
         return json.loads(self._rates_file.read_text()) if self._rates_file.exists() else {}
 
+    def _searched(self) -> list[tuple[str, str]]:
+        """The tasks and configurations whose rates are searched for, those of the core first."""
+        parts = [part for part in self.parts if "tasks" in self._plan[part]]
+        searched = (
+            (self._task(task)["rates_from"], configuration.rate_of)
+            for part in sorted(parts, key=lambda part: (part != CORE, part == RATES))
+            for task, configuration in product(self._plan[part]["tasks"], _configurations(self._plan[part]))
+            if part == CORE or not self.is_common(part)
+        )
+        return list(dict.fromkeys(searched))
 
-def _experiment(row: StudyTask, warm_start: str) -> str:
-    return warm_start if row.name == row.task else f"{row.name}_{warm_start}"
+    def _with_common(self) -> list[str]:
+        """The tasks that need a common rate."""
+        tasks = (task for part in self.trained if self.is_common(part) for task in self._plan[part]["tasks"])
+        return list(dict.fromkeys(self._task(task)["rates_from"] for task in tasks))
+
+    def _mean(self, task: str, labels: list[str], rate: float) -> float:
+        """The mean success over the runs of these at a rate; NaN unless all are finished."""
+        return fmean(self._success(place) for label in labels for place in self._tries(task, label, rate))
+
+    def _tries(self, task: str, label: str, rate: float) -> list[Place]:
+        """The runs of a configuration's search at one rate."""
+        rates = self._plan[RATES]
+        places = rates.get("places", {}).get(task) or [
+            {"task": task, "warm_start": self._plan["warm_starts"][self._task(task)["task"]][0], "seed": seed}
+            for seed in rates["seeds"]
+        ]
+        every = (configuration for part in self.parts for configuration in _configurations(self._plan[part]))
+        own = next((each for each in every if each.label == label), _configuration(label))
+        name = f"{label}_lr{rate:g}"
+        return [self._place(**place, configuration=own, label=name, is_search=True) for place in places]
+
+    def _success(self, place: Place) -> float:
+        """The run's mean over questions after training, at the decoding of the study; NaN unless it is finished."""
+        name, folder = str(place), self.folder(place).path
+        if name not in self._successes and self.is_finished(place):
+            frames = read_parquet(self.results) if name in self._kept.index else load_run(folder)
+            chosen = frames.questions.query(f"when == 'after' and mode == {self.decoding!r}")["success"]
+            self._successes |= {str(run): mean for run, mean in chosen.groupby("run").mean().items()}
+            if name not in self._successes:
+                raise DataError(f"{folder} has no evaluation {self.decoding!r} after training, to choose rates by.")
+        return self._successes.get(name, nan)
+
+    @cached_property
+    def _kept(self) -> pd.DataFrame:
+        """The runs that are kept as Parquet, by name."""
+        return read_parquet(self.results).runs.set_index("run") if is_kept(self.results) else pd.DataFrame()
+
+    def _task(self, name: str) -> dict[str, Any]:
+        """What the plan says of a task: the `task` that it composes, its settings, and whose rates it shares."""
+        return {"task": name, "settings": (), "rates_from": name, **self._plan.get("tasks", {}).get(name, {})}
+
+
+def _configurations(part: dict[str, Any] | None) -> list[Configuration]:
+    return [_configuration(entry) for entry in (part or {}).get("configurations", [])]
 
 
 def _configuration(entry: str | dict[str, Any]) -> Configuration:
-    if isinstance(entry, str):
-        return Configuration(entry, entry, (), entry)
-    label, settings = entry["label"], tuple(entry.get("settings", []))
-    return Configuration(
-        label, entry.get("algorithm", label), settings, entry.get("rate_of", label), entry.get("tokens_of")
-    )
+    given = {"label": entry} if isinstance(entry, str) else entry
+    label, settings = given["label"], tuple(given.get("settings", []))
+    return Configuration(**{"algorithm": label, "rate_of": label, **given, "settings": settings})
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -387,18 +346,14 @@ def _read(file: Path) -> dict[str, Any]:
         raise DataError(
             f"{file}: rates.grid holds rates from the lowest on, each once, and rates.begin some in a row of them."
         )
-    at_own_rate: set[str] = set()
-    configurations: list[Configuration] = []
-    for part in plan.keys() - {*NO_PARTS}:
-        if (rate := plan[part].get("rate", "own")) not in ("own", COMMON):
-            raise DataError(f"{file}: rate of {part} is {rate!r}: there are own and {COMMON}.")
-        of_part = [_configuration(entry) for entry in plan[part]["configurations"]]
-        configurations += of_part
-        at_own_rate |= {configuration.label for configuration in of_part} if rate == "own" else set()
+    parts = {name: part for name, part in plan.items() if name not in NO_PARTS}
+    for name, part in parts.items():
+        if (rate := part.get("rate", "own")) not in ("own", COMMON):
+            raise DataError(f"{file}: rate of {name} is {rate!r}: there are own and {COMMON}.")
     # at the common rate what a run is called depends on the rates; so another's tokens are those of its own rate
-    for one in configurations:
-        others = at_own_rate - {one.label}
-        if one.tokens_of is not None and one.tokens_of not in others:
+    own = {one.label for part in parts.values() if part.get("rate") != COMMON for one in _configurations(part)}
+    for one in (one for part in parts.values() for one in _configurations(part)):
+        if one.tokens_of is not None and one.tokens_of not in (others := own - {one.label}):
             raise DataError(
                 f"{file}: tokens_of of {one.label} is {one.tokens_of!r}, no other configuration that runs at its own "
                 f"rate: {nearest(one.tokens_of, sorted(others))}."

@@ -1,8 +1,9 @@
 """A study's finished runs beside its plan, and two of its configurations compared."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 import pandas as pd
 
@@ -10,40 +11,30 @@ from analysis import metrics
 from analysis.load import Frames, load, over_warm_starts
 from analysis.looks import styles
 from analysis.stats import Interval, verdict
-from analysis.study.plan import Place, Study, named
+from analysis.study.plan import Study, named
 from analysis.tables import NOT_RUN
 from rtpo.errors import DataError
 
 OF_ANOTHER = ("budget.generated_tokens",)
 """a run's own setting where it has the generated tokens of another's"""
 DECODINGS = {"sampled": "temperature 1", "paper": "paper's decoding", "greedy": "greedy"}
-Groups = Mapping[str, Mapping[str, Frames]]
-"""the finished runs by task and configuration"""
+Key = tuple[str, str, bool]
+"""a task, a configuration, and whether at the rate that all share"""
+KEY = ["task", "configuration", "is_common"]
 
 
 @dataclass(frozen=True, eq=False)
 class StudyResults:
-    """planned: the runs of each part. own: the finished ones at each configuration's own rate, in the order of the
-    plan; common: those at the rate that all share."""
+    """planned: the experiments (warm starts) and seeds of the runs that are compared. groups: the finished runs, in the
+    order of the plan."""
 
     study: Study
-    planned: Mapping[str, tuple[Place, ...]]
-    own: Groups
-    common: Groups
+    planned: Mapping[Key, Set[tuple[str, int]]]
+    groups: Mapping[Key, Frames]
 
     @property
     def tasks(self) -> list[str]:
-        return list(self.own)
-
-    def places(self, task: str, label: str, *, is_common: bool = False) -> list[Place]:
-        """The planned runs of a configuration at its own rate, or at the common one."""
-        parts = [part for part in self.study.trained if self.study.is_common(part) == is_common]
-        places = [place for part in parts for place in self.planned[part]]
-        return [place for place in places if (place.task, place.configuration.label) == (task, label)]
-
-    def group(self, task: str, label: str, *, is_common: bool = False) -> Frames | None:
-        """The finished runs of a configuration; None without any."""
-        return (self.common if is_common else self.own)[task].get(label)
+        return list(dict.fromkeys(task for task, *_ in self.planned))
 
 
 @cache
@@ -55,38 +46,37 @@ def of_study(name: str) -> StudyResults:
 
 def results_of(study: Study) -> StudyResults:
     """As `of_study`."""
-    planned = {part: list(study.planned(part)) for part in study.parts}
+    rows = [
+        (place.task, place.configuration.label, study.is_common(part), part, place, str(place), rate)
+        for part in study.trained
+        for place, rate in study.planned(part)
+    ]
+    planned = pd.DataFrame(rows, columns=[*KEY, "part", "place", "run", "rate"])
     frames = load(study.results) if study.has_runs else None
     rates = {} if frames is None else dict(zip(frames.runs["run"], frames.runs["learning_rate"], strict=True))
-    for place, rate in (each for part in study.trained for each in planned[part]):
-        if rate is not None and rates.get(str(place), rate) != rate:
+    for run, rate in planned[["run", "rate"]].dropna().itertuples(index=False):
+        if rates.get(run, rate) != rate:
             raise DataError(
-                f"{place} was trained at the learning rate {rates[str(place)]:g} and is planned at {rate:g}: "
-                "restore learning_rates.json, or delete the run."
+                f"{run} was trained at the learning rate {rates[run]:g} and is planned at {rate:g}: restore "
+                "learning_rates.json, or delete the run."
             )
-    places = {part: tuple(place for place, _ in planned[part]) for part in study.parts}
-    return StudyResults(study, places, *(_grouped(study, places, frames, is_common) for is_common in (False, True)))
+    of_key = planned.groupby(KEY, sort=False)["place"]
+    places: dict[Any, Any] = {key: {(place.experiment, place.seed) for place in group} for key, group in of_key}
+    finished = planned[planned["run"].isin(rates)].drop_duplicates([*KEY, "run"])
+    return StudyResults(study, places, {} if frames is None else _groups(frames, finished))
 
 
-def _grouped(
-    study: Study, planned: Mapping[str, Sequence[Place]], frames: Frames | None, is_common: bool
-) -> dict[str, dict[str, Frames]]:
-    finished = set() if frames is None else set(frames.names)
-    parts = [part for part in study.trained if study.is_common(part) == is_common]
-    order = {place.configuration.label: rank for rank, part in enumerate(parts) for place in planned[part]}
-    places = [place for part in parts for place in planned[part] if str(place) in finished]
-    by_task: dict[str, dict[str, Frames]] = {}
-    for task in dict.fromkeys(place.task for part in study.trained for place in planned[part]):
-        here = [place for place in dict.fromkeys(places) if place.task == task]
-        titles = {place.label: place.configuration.label for place in here}
-        groups: dict[str, Frames] = {}
-        for own, has_tokens in (((), False), (OF_ANOTHER, True)):
-            names = [str(place) for place in here if (place.configuration.tokens_of is not None) == has_tokens]
-            if frames is not None and names:
-                alike = over_warm_starts(frames.of(names), own)
-                groups |= {titles[label]: group for label, group in alike.items()}
-        by_task[task] = {label: groups[label] for label in sorted(styles(groups), key=order.__getitem__)}
-    return by_task
+def _groups(frames: Frames, finished: pd.DataFrame) -> dict[Key, Frames]:
+    groups: dict[Key, Frames] = {}
+    has_tokens = finished["place"].map(lambda place: place.configuration.tokens_of is not None)
+    for (task, is_common, is_limited), runs in finished.groupby(["task", "is_common", has_tokens]):
+        titles = {place.label: place.configuration.label for place in runs["place"]}
+        alike = over_warm_starts(frames.of(runs["run"]), OF_ANOTHER if is_limited else ())
+        groups |= {(str(task), titles[label], bool(is_common)): group for label, group in alike.items()}
+    kinds = zip(finished["configuration"], finished["is_common"], strict=True)
+    parts = dict(zip(kinds, pd.factorize(finished["part"])[0], strict=True))
+    looks = styles(finished["configuration"])
+    return dict(sorted(groups.items(), key=lambda item: (parts[item[0][1:]], looks[item[0][1]].rank)))
 
 
 # comparisons
@@ -133,11 +123,11 @@ def compare(
 ) -> Difference | None:
     """Two configurations in a key of MEASURES, at rates of their own or at the common one; None on a task where the
     study does not plan one of them."""
-    places = [study.places(task, label, is_common=is_common) for label in (first, second)]
-    if not all(places):
+    keys = [(task, label, is_common) for label in (first, second)]
+    if not study.planned.keys() >= {*keys}:
         return None
-    planned = len(set.intersection(*({(place.experiment, place.seed) for place in each} for each in places)))
-    groups = [study.group(task, label, is_common=is_common) for label in (first, second)]
+    planned = len(study.planned[keys[0]] & study.planned[keys[1]])
+    groups = [study.groups.get(key) for key in keys]
     if groups[0] is None or groups[1] is None:
         return Difference(None, 0, planned, NOT_RUN)
     pair = metrics.paired(groups[0], groups[1])

@@ -96,10 +96,8 @@ def run_tables() -> pd.DataFrame:
 def toy_study() -> pd.DataFrame:
     """Every configuration of the toy study by task, at its own rate and at the common one."""
     rows = [
-        {"task": task, "rate": rate, "label": label, **row}
-        for rate in ("own", "common")
-        for task, by_label in getattr(of_study("toy"), rate).items()
-        for label, group in by_label.items()
+        {"task": task, "rate": "common" if is_common else "own", "label": label, **row}
+        for (task, label, is_common), group in of_study("toy").groups.items()
         for row in (*_evaluated(group), *_trained(group))
     ]
     return pd.DataFrame(rows)
