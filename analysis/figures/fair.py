@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from analysis.fair import WALKS, Compared, of_study
+from analysis.fair import WALKS, Comparison, estimates
 from analysis.looks import styles, title_of
 from analysis.plots import ONE_COLUMN, TOY_SCALE
 
@@ -15,23 +15,23 @@ PREDICTED = "0.85"
 
 def gain_figure() -> Figure:
     """Of the study's runs."""
-    return drawn(of_study()[1])
+    return drawn(estimates())
 
 
-def drawn(estimates: Sequence[Compared]) -> Figure:
+def drawn(estimated: Sequence[Comparison]) -> Figure:
     """A row a method, the largest gain first: mean and 95 % interval in points, on a bar of what was predicted."""
-    shown = [each for each in estimates if each.of.against == AGAINST and each.of.tasks == WALKS]
-    shown.sort(key=lambda each: each.here.mean)
-    looks = styles(each.of.configuration for each in shown)
+    chosen = [each for each in estimated if each.against == AGAINST and each.tasks == WALKS]
+    shown = sorted(((each, each.here) for each in chosen if each.here), key=lambda pair: pair[1].mean)
+    looks = styles(each.configuration for each, _ in shown)
     figure = Figure(figsize=(ONE_COLUMN, 0.26 * len(shown) + 1.1))
     axes = figure.subplots()
-    for row, each in enumerate(shown):
-        look = looks[each.of.configuration]
-        axes.barh(row, 100 * (each.of.high - each.of.low), left=100 * each.of.low, height=0.7, color=PREDICTED)
-        axes.hlines(row, 100 * each.here.low, 100 * each.here.high, color=look.colour, linewidth=1.2)
-        axes.plot(100 * each.here.mean, row, marker=look.marker, color=look.colour, linestyle="")
+    for row, (each, here) in enumerate(shown):
+        look = looks[each.configuration]
+        axes.barh(row, 100 * (each.high - each.low), left=100 * each.low, height=0.7, color=PREDICTED)
+        axes.hlines(row, 100 * here.low, 100 * here.high, color=look.colour, linewidth=1.2)
+        axes.plot(100 * here.mean, row, marker=look.marker, color=look.colour, linestyle="")
     axes.axvline(0, color="0.5", linewidth=0.7)
-    axes.set_yticks(range(len(shown)), [title_of(each.of.configuration) for each in shown])
+    axes.set_yticks(range(len(shown)), [title_of(each.configuration) for each, _ in shown])
     figure.suptitle("RTPO gains at its best, not at the paper's proportions", fontsize=7)
     figure.supxlabel(f"Gain over exact GRPO, points (grey: predicted).\n{TOY_SCALE}", fontsize=6.5)
     return figure

@@ -1,8 +1,10 @@
 """The verdicts of the study `fair`; its numbers are computed anew in test_fair_by_hand.py."""
 
+from dataclasses import replace
+
 import pytest
 
-from analysis.fair import Compared, Comparison, of_study
+from analysis.fair import Comparison, estimates
 from analysis.stats import Interval, holm
 
 OF = Comparison("rtpo", "grpo_exact", ("walk_early",), 0.1, 0.3, in_family=True)
@@ -24,12 +26,11 @@ def test_verdicts(
 ) -> None:
     """By the adjusted p where there is one; a difference of less than 3 points is of no interest."""
     here = Interval((low + high) / 2, low, high, 10, 300)
-    found = Compared(OF, here, here, p, adjusted, has_room)
+    found = replace(OF, here=here, elsewhere=here, p=p, adjusted=adjusted, has_room=has_room)
     assert (found.verdict, found.is_covered) == (verdict, is_covered)
 
 
 def test_holm_adjusts_the_family_alone() -> None:
-    _, estimated = of_study()
-    family = [each for each in estimated if each.of.in_family]
+    family = [each for each in estimates() if each.in_family]
     assert [each.adjusted for each in family] == holm([each.p for each in family])
-    assert {each.adjusted for each in estimated if not each.of.in_family} == {None}
+    assert {each.adjusted for each in estimates() if not each.in_family} == {None}
