@@ -31,7 +31,7 @@ test-fast: $(VENV)/made
 
 # ten random faults in short runs; SEED draws others
 chaos: $(VENV)/made
-	$(RUN) tests/chaos.py --seed $(SEED)
+	PYTHONPATH=tests/helpers $(RUN) tests/chaos.py --seed $(SEED)
 
 # seconds where mypy has its cache, a minute where it has none
 check: $(VENV)/made
