@@ -6,26 +6,35 @@ question. What two methods have in common cancels in their difference. The inter
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite, nan
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from analysis import stats
 from analysis.stats import SAME, Interval
 
 RUNS = "runs"
 """name of the units of a number that each run has once"""
+SLOPES: Mapping[np.ufunc, Callable[[np.float64, np.float64], tuple[Any, Any]]] = {
+    np.add: lambda a, b: (1, 1),
+    np.subtract: lambda a, b: (1, -1),
+    np.multiply: lambda a, b: (b, a),
+    np.true_divide: lambda a, b: (1 / b, -a / b**2),
+}
+"""of what an operator gives in both of its numbers"""
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
-    """A number. `parts` has what each seed (row) and unit (column, with the name of the units) adds to it to first
-    order; None of a number that is known exactly, such as a setting.
+class Estimate(NDArrayOperatorsMixin):
+    """A number, with + - * / and comparisons. `parts` has what each seed (row) and unit (column, with the name of the
+    units) adds to it to first order; None of a number that is known exactly, such as a setting.
 
     seeds: the fewest that a source of it has. ungraded: samples left out. top: the largest value of a share, else 0.
     decoding: of its episodes. The value is NaN where there is none.
@@ -53,7 +62,7 @@ class Estimate:
         """At 95 %; low and high are NaN where nothing differs between seeds or questions, or there is no value."""
         value, count = self.value, self.counts.total()
         low = high = value if self.is_exact else nan
-        if self.parts is not None and self.top and count and value in (0.0, self.top):
+        if self.top and count and value in (0.0, self.top):
             low, high = (self.top * end for end in stats.wilson(value / self.top, count))
         elif self.parts is not None and isfinite(value):
             half = stats.half_width(self._tables, [0] * len(self.parts), self.seeds)
@@ -65,7 +74,7 @@ class Estimate:
     @property
     def p_value(self) -> float:
         """Two-sided, of a value of 0; NaN with one seed, which says nothing about others, and without an interval."""
-        if self.parts is None or self.seeds < 2 or np.isnan(self.interval.low):
+        if self.is_exact or self.seeds < 2 or np.isnan(self.interval.low):
             return nan
         first, *rest = self._tables
         return stats.p_value([first + self.value / first.size, *rest], [0] * len(first), self.seeds)
@@ -76,45 +85,21 @@ class Estimate:
         names = self.parts.columns.get_level_values(0)
         return [self.parts.loc[:, names == name].to_numpy() for name in names.unique()]
 
-    def __lt__(self, other: "Estimate") -> bool:
-        return self.value < other.value
-
-    def __add__(self, other: "Number") -> "Estimate":
-        return _combined(lambda a, b: (a + b, 1, 1), self, other)
-
-    def __sub__(self, other: "Number") -> "Estimate":
-        return _combined(lambda a, b: (a - b, 1, -1), self, other)
-
-    def __mul__(self, other: "Number") -> "Estimate":
-        return _combined(lambda a, b: (a * b, b, a), self, other)
-
-    def __truediv__(self, other: "Number") -> "Estimate":
-        return _combined(lambda a, b: (a / b, 1 / b, -a / b**2), self, other)
-
-    def __rsub__(self, other: float) -> "Estimate":
-        return self * -1 + other
-
-    def __rtruediv__(self, other: float) -> "Estimate":
-        return Estimate(float(other)) / self
-
-    __radd__, __rmul__ = __add__, __mul__
-
-
-Number = Estimate | float
-Values = Callable[[np.float64, np.float64], tuple[float, float, float]]
-
-
-def _combined(values: Values, first: Estimate, second: Number) -> Estimate:
-    """A number that follows two others. values: it and its slopes in them."""
-    both = (first, second if isinstance(second, Estimate) else Estimate(float(second)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value, *slopes = values(*(np.float64(each.value) for each in both))
-    scaled = [(each, each.parts * slope) for each, slope in zip(both, slopes, strict=True) if each.parts is not None]
-    if not scaled:
-        return Estimate(float(value))
-    parts = scaled[0][1] if len(scaled) == 1 else scaled[0][1].add(scaled[1][1], fill_value=0.0).fillna(0.0)
-    decoding = dict.fromkeys(text for each, _ in scaled for text in each.decoding)
-    return Estimate(float(value), parts, min(each.seeds for each, _ in scaled), decoding=tuple(decoding))
+    def __array_ufunc__(self, operator: np.ufunc, _: str, *both: "Estimate | float") -> Any:
+        """What numpy's mixin makes of an operator: a number that follows two others, or how they compare."""
+        sources = [each if isinstance(each, Estimate) else Estimate(float(each)) for each in both]
+        values = [np.float64(each.value) for each in sources]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = operator(*values)
+            if operator not in SLOPES:
+                return value
+            slopes = SLOPES[operator](*values)
+        scaled = [(each, each.parts * slope) for each, slope in zip(sources, slopes, strict=True) if not each.is_exact]
+        if not scaled:
+            return Estimate(float(value))
+        parts = scaled[0][1] if len(scaled) == 1 else scaled[0][1].add(scaled[1][1], fill_value=0.0).fillna(0.0)
+        decoding = dict.fromkeys(text for each, _ in scaled for text in each.decoding)
+        return Estimate(float(value), parts, min(each.seeds for each, _ in scaled), decoding=tuple(decoding))
 
 
 def ratio(

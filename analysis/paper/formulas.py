@@ -2,6 +2,7 @@
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cache, reduce
@@ -9,6 +10,7 @@ from typing import Any
 
 from rtpo.errors import DataError
 
+NAME = re.compile(r"\b[A-Za-z_]\w*(?:\.\w+)*(?!\w*\()")
 OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -61,19 +63,10 @@ def evaluate(formula: str, value_of: Callable[[str], Any]) -> Any:
     return value(_parsed(formula))
 
 
+@cache
 def names(formula: str) -> list[str]:
     """The names of a formula, once each. Raises DataError for a text that is none."""
-    found: dict[str, None] = {}
-
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.Name | ast.Attribute):
-            found[ast.unparse(node)] = None
-            return
-        for child in node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node):
-            visit(child)
-
-    visit(_parsed(formula))
-    return list(found)
+    return list(dict.fromkeys(NAME.findall(ast.unparse(_parsed(formula)))))
 
 
 @cache

@@ -61,8 +61,8 @@ def episodes(answers: pd.DataFrame) -> pd.DataFrame:
     audit, meta = ([json.loads(text) if isinstance(text, str) else {} for text in texts[name]] for name in texts)
     frame = frame.drop(columns="audit", errors="ignore").join(pd.DataFrame(audit)).assign(meta=meta)
     frame["success"] = (frame["reward"] == 1).astype(float).where(frame["reward"].notna())
-    lacking = [name for name in (*QA, *AUDIT) if name not in frame]
-    return frame.assign(**dict.fromkeys(lacking, float("nan"))).astype(dict.fromkeys((*COLUMNS, *QA, *AUDIT), float))
+    numbers = frame.reindex(columns=[*COLUMNS, *QA, *AUDIT]).astype(float)
+    return frame.assign(**{str(name): numbers[name] for name in numbers})
 
 
 def estimate(name: str, episodes: pd.DataFrame, units: str) -> Estimate:
@@ -70,9 +70,9 @@ def estimate(name: str, episodes: pd.DataFrame, units: str) -> Estimate:
     panel share. Raises DataError where calls were not audited and the metric is of their audit."""
     metric, graded = METRICS[name], episodes[episodes["success"].notna()]
     if any(column in metric.above for column in AUDIT):
-        lacking = graded[(graded["attempted"] > 0) & graded["programs"].isna()]
+        lacking = graded.loc[(graded["attempted"] > 0) & graded["programs"].isna(), "unit"]
         if len(lacking):
-            unit = lacking["unit"].iloc[0]
+            unit = lacking.iloc[0]
             raise DataError(f"{unit} was evaluated before evaluations kept an audit of calls: evaluate again.")
         graded = graded.fillna(dict.fromkeys(AUDIT, 0.0))
     seeds, names = sorted(episodes["seed"].unique()), sorted(episodes["unit"].unique())
@@ -91,16 +91,15 @@ def value_of(name: str, frame: pd.DataFrame) -> float:
 def _sums(metric: Metric, graded: pd.DataFrame) -> "tuple[pd.Series[float], pd.Series[float]]":
     """What each seed and unit has above and below the line."""
     values: list[Any] = [graded.eval(expression, engine="python") for expression in (metric.above, metric.below)]
-    by = [graded["seed"], graded["unit"]]
-    above, below = (pd.Series(each, graded.index, dtype=float).groupby(by) for each in values)
-    counts = above.size()
-    match metric.kind:
-        case "ratio":
-            return above.sum(), below.sum()
-        case "sum":
-            return above.sum(), (counts > 0).astype(float)
-        case "mean" | "count":
-            return above.mean(), above.mean().notna().astype(float)
-    estimator, right = (pass_at_k if metric.kind == "pass@k" else pass_hat_k), above.sum()[counts >= SAMPLES]
+    above, below = (
+        pd.Series(each, graded.index, dtype=float).groupby([graded["seed"], graded["unit"]]) for each in values
+    )
+    if metric.kind == "ratio":
+        return above.sum(), below.sum()
+    if metric.kind in ("mean", "count", "sum"):
+        sums = above.sum() if metric.kind == "sum" else above.mean()
+        return sums, sums.notna().astype(float)
+    counts, estimator = above.size(), pass_at_k if metric.kind == "pass@k" else pass_hat_k
+    right = above.sum()[counts >= SAMPLES]
     shares = [estimator(int(counts[place]), int(right[place]), SAMPLES) for place in right.index]
     return pd.Series(shares, right.index, dtype=float), pd.Series(1.0, right.index)

@@ -4,12 +4,13 @@ the settings that a run would have."""
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, reduce
+from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
-import yaml
+from omegaconf import DictConfig, OmegaConf
 
 from analysis.load import Frames, groups, has_runs, load, load_paths, unfinished
 from analysis.paper import formulas
@@ -18,21 +19,16 @@ from analysis.paper.estimates import RUNS, Estimate, ratio
 from analysis.paper.metrics import METRICS, RUN_METRICS, episodes, estimate
 from analysis.run_table import decoded
 from analysis.tables import NOT_RUN
+from rtpo.algorithms import load_algorithm
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
 from rtpo.run.cli import composed
-from rtpo.run.config import PROJECT, RunConfig, compose_run
-from rtpo.run.experiments import sweep
-from rtpo.run.records import SAFE_LOADER
+from rtpo.run.config import PROJECT, build
 
 PARTS = 5
 NOT_MEASURED = "not measured"
-AIRLINE = "airline"
-"""role of the tasks whose user is a served model"""
 SCALE = ("budget.rollouts", "budget.seconds", "model.name")
 """settings of a run of the experiment's own scale"""
-SERVER = ("task.settings.server.base_url=http://127.0.0.1:8000/v1", "task.settings.server.model=any")
-"""which user's model serves is no part of an airline run's scale, and must be said to compose one"""
 Cell = Any
 """a row of `analysis.paper.cells`"""
 
@@ -66,14 +62,12 @@ class Condition:
     def left_out(self) -> list[str]:
         """Runs and evaluations that are not complete, evaluations that a run lacks and another of its label has, and
         those of a policy before the last."""
-        names = [f"{self.folder.name}/{path.name}" for path in unfinished(self.folder)]
-        for label, group in self.groups.items():
-            made = self.evaluations[self.evaluations["label"] == label]
-            for run in group.names:
-                begun = {path.name for path in unfinished(self.folder.parent / run)}
-                lacking = {*made["benchmark"]} - {*made.loc[made["run"] == run, "benchmark"]}
-                names += [f"{run}/{name}" for name in sorted(lacking | begun)]
-        early = self.evaluations[~self.evaluations["is_final"].astype(bool)]
+        names, made = [f"{self.folder.name}/{path.name}" for path in unfinished(self.folder)], self.evaluations
+        for label, run in ((label, run) for label, group in self.groups.items() for run in group.names):
+            lacking = {*made.loc[made["label"] == label, "benchmark"]} - {*made.loc[made["run"] == run, "benchmark"]}
+            begun = {path.name for path in unfinished(self.folder.parent / run)}
+            names += [f"{run}/{name}" for name in sorted(lacking | begun)]
+        early = made[~made["is_final"].astype(bool)]
         return names + [f"{row.run}/{row.benchmark} (not of the trained policy)" for row in early.itertuples()]
 
 
@@ -98,10 +92,9 @@ class Records:
             return Condition(folder, task, {}, pd.DataFrame(columns=["run", "label", "benchmark", "is_final"]))
         frames = load(folder)
         for key, wanted in (("profile", self.profile), ("task", task)):
-            for run, value in zip(frames.names, frames.runs[key], strict=True):
-                if value != wanted:
-                    where = f"lies in {folder.name!r}, which is for {wanted!r}"
-                    raise DataError(f"{run} says {key} {value!r} and {where}: run it elsewhere.")
+            for run in frames.runs[frames.runs[key] != wanted].to_dict("records"):
+                where = f"lies in {folder.name!r}, which is for {wanted!r}"
+                raise DataError(f"{run['run']} says {key} {run[key]!r} and {where}: run it elsewhere.")
         made = frames.benchmarks.merge(frames.runs[["run", "label", "policy_version"]], on="run", suffixes=("", "_run"))
         made["is_final"] = made["policy_version"] == made["policy_version_run"]
         for row in made[made["of_run"] != made["run"]].itertuples():
@@ -111,13 +104,6 @@ class Records:
                 names = " and ".join(part.drop_duplicates("alike")["run"])
                 raise DataError(f"{names} were evaluated unalike on {benchmark}: evaluate them alike.")
         return Condition(folder, task, groups(frames), made)
-
-    def _group(self, cell: Cell) -> tuple[Condition, Frames] | None:
-        """The runs of a cell's metric; None where the cell has no metric, or its label no run."""
-        if not cell.metric:
-            return None
-        condition = self.condition(cell.experiment, cell.task)
-        return (condition, condition.groups[cell.label]) if cell.label in condition.groups else None
 
     def outcomes(self, cells: Mapping[str, Cell]) -> Mapping[str, Outcome]:
         """What each cell of a table reads, by place."""
@@ -139,13 +125,11 @@ class Records:
 
     def _measured(self, cell: Cell) -> Outcome:
         """A metric over the complete runs of a label."""
-        if (place := self._group(cell)) is None:
-            return Missing(NOT_RUN)
-        condition, group = place
-        if cell.metric in RUN_METRICS:
+        condition = self.condition(cell.experiment, cell.task)
+        group = condition.groups.get(cell.label)
+        if group is not None and cell.metric in RUN_METRICS:
             return run_estimate(cell.metric, group)
-        frame = _episodes(condition, cell.label, cell.benchmark, cell.episodes)
-        if frame.empty:
+        if group is None or (frame := _episodes(condition, cell.label, cell.benchmark, cell.episodes)).empty:
             return Missing(NOT_RUN)
         where = dict(cell.where or {})
         units, decodings = f"questions {condition.task} held out", ["temperature 1"]
@@ -164,13 +148,16 @@ class Records:
         ungraded = int((frame if cell.part else whole)["success"].isna().sum())
         return replace(number, decoding=tuple(decodings), ungraded=ungraded)
 
-    def shortfall(self, cell: Cell) -> str:
-        """In what the runs of a metric, or their questions, are not of the experiment's scale; "" in nothing."""
-        if (place := self._group(cell)) is None:
-            return ""
-        (condition, group), planned = place, _planned(cell.experiment, self.profile, cell.task)
+    def shortfall(self, cells: Mapping[str, Cell], place: str) -> str:
+        """In what the runs of a cell, or of those that its formula reads, or their questions, are not of the
+        experiment's scale; "" in nothing."""
+        cell = cells[place]
+        if not cell.metric:
+            return next(filter(None, (self.shortfall(cells, read) for read in reads(cell).values())), "")
+        condition = self.condition(cell.experiment, cell.task)
+        config, planned = condition.groups[cell.label].config, _composed(cell.experiment, self.profile, cell.task)
         for path in SCALE:
-            ours, wanted = _walk(group.config, path), _walk(planned, path)
+            ours, wanted = _walk(config, path), _walk(planned, path)
             if ours != wanted:
                 return f"{path} of {condition.folder.name}/{cell.label} is {ours} and the experiment's {wanted}"
         whole = _panel_size(cell.benchmark) if cell.benchmark else planned.task.held_out.count
@@ -185,17 +172,15 @@ class Records:
 def _episodes(condition: Condition, label: str, benchmark: str, kind: str) -> pd.DataFrame:
     """The episodes of a label with their seeds: on a benchmark, of its own evaluation, or first paths."""
     group = condition.groups[label]
+    answers = group.answers
     if kind == "first_paths":
         answers = pd.concat([load_paths(condition.folder.parent / name) for name in group.names])
         answers = answers[answers["parent"].isna()]
     elif benchmark:
-        final, answers = condition.final(benchmark)["run"], group.answers
-        answers = answers[(answers["benchmark"] == benchmark) & answers["run"].isin(final)]
+        answers = answers[(answers["benchmark"] == benchmark) & answers["run"].isin(condition.final(benchmark)["run"])]
     else:
-        answers = group.answers[group.answers["benchmark"].isna() & (group.answers["when"] == "after")]
-        answers = answers[answers["mode"] == "sampled"]
-    seeds = group.runs.set_index("run")["seed"]
-    return episodes(answers).assign(seed=answers["run"].map(seeds).to_numpy())
+        answers = answers[(answers["when"] == "after") & (answers["mode"] == "sampled")]
+    return episodes(answers).assign(seed=answers["run"].map(group.runs.set_index("run")["seed"]).to_numpy())
 
 
 def _chosen(frame: pd.DataFrame, where: Mapping[str, str], cell: Cell) -> pd.DataFrame:
@@ -211,23 +196,16 @@ def _chosen(frame: pd.DataFrame, where: Mapping[str, str], cell: Cell) -> pd.Dat
     return frame
 
 
-# of runs
-
-
 def run_estimate(name: str, group: Frames) -> Estimate:
     """One of RUN_METRICS over runs; its units are steps for the zero-advantage rate, and the runs themselves, which
     only other seeds can tell about, for all else. The rate is of rows, since records count no groups; a run with fewer
     steps than another counts nothing for those that it lacks."""
     runs = group.runs.set_index("seed")
     if name == "zero_advantage":
-        trained = group.steps[group.steps["rows"] > 0]
-        rows = trained["rows"].astype(float)
-        keys = [trained["run"].map(group.runs.set_index("run")["seed"]), trained["step"]]
-        above, below = (
-            part.groupby(keys).sum().unstack().reindex(runs.index).fillna(0.0)
-            for part in (rows * trained["ties"].astype(float), rows)
-        )
-        return ratio(above, below, "steps", 100.0)
+        trained = group.steps[group.steps["rows"] > 0].merge(group.runs[["run", "seed"]])
+        trained = trained.assign(rows=trained["rows"].astype(float), tied=trained["rows"] * trained["ties"])
+        sums = trained.groupby(["seed", "step"])[["tied", "rows"]].sum().unstack().reindex(runs.index).fillna(0.0)
+        return ratio(pd.DataFrame(sums["tied"]), pd.DataFrame(sums["rows"]), "steps", 100.0)
     hours = runs["training_seconds"].astype(float) / 3600
     profile = group.config["profile"]
     gpus = profile["processes"] * profile["nodes"] if profile["platform"] == "cuda" else float("nan")
@@ -239,46 +217,51 @@ def run_estimate(name: str, group: Frames) -> Estimate:
 # the configurations that the launchers would run
 
 
-@cache
 def tasks(profile: str) -> Mapping[str, str]:
     """The tasks of a profile by their role in the paper."""
-    file: Mapping[str, Any] = _yaml(f"profile/{profile}.yaml")
-    if "tasks" in (launch := file.get("launch", {})):
-        return {role: str(task) for role, task in launch["tasks"].items()}
-    return tasks(next(base for base in file["defaults"] if base != "_self_"))
+    return {str(role): str(task) for role, task in _file("profile", profile).launch.tasks.items()}
 
 
 def _panel_size(benchmark: str) -> int:
     """Questions of a whole benchmark: as many as its configuration asks for, or all rows of its set."""
-    count = _yaml(f"benchmarks/{benchmark}.yaml")["held_out"].get("count")
+    count = _file("benchmarks", benchmark).held_out.get("count")
     return REGISTRY[benchmark].rows if count is None else int(count)
 
 
 @cache
-def _yaml(file: str) -> Any:
-    return yaml.load((PROJECT / "configs" / file).read_text(encoding="utf-8"), Loader=SAFE_LOADER)
+def _file(group: str, name: str) -> Any:
+    """configs/<group>/<name>.yaml over the files that it begins with."""
+    own: Any = OmegaConf.load(PROJECT / "configs" / group / f"{name}.yaml")
+    bases = [base.partition("@")[0] for base in own.pop("defaults", ()) if isinstance(base, str) and base != "_self_"]
+    return OmegaConf.merge(*(_file(group, base) for base in bases), own)
 
 
 @cache
-def _planned(experiment: str, profile: str, role: str, label: str = "") -> RunConfig:
-    """A run that the launchers would make of an experiment; without a label the first, since all have one scale."""
-    label = label or sweep(experiment, [f"profile={profile}"])["algorithm"][0]
-    server = SERVER if role == AIRLINE else ()
-    chosen = [f"experiment={experiment}", f"profile={profile}", f"task={tasks(profile)[role]}", f"algorithm={label}"]
-    return compose_run(composed("train", [*chosen, "seed=0", *server]))
+def _composed(experiment: str, profile: str, role: str) -> DictConfig:
+    """A run of an experiment without its algorithm, but for the fields that other files give one."""
+    task = tasks(profile)[role]
+    return composed("train", [f"experiment={experiment}", f"profile={profile}", f"task={task}", "~algorithm", "seed=0"])
+
+
+@cache
+def _planned(experiment: str, profile: str, role: str, label: str) -> DictConfig:
+    """The run with one of its algorithms; to compose each of them with Hydra would take a third of a second."""
+    run = _composed(experiment, profile, role).copy()
+    run.algorithm = OmegaConf.merge(_file("algorithm", label), run.algorithm)
+    return run
 
 
 def _setting(cell: Cell, profile: str) -> Outcome:
     if cell.setting.startswith("evaluate."):
-        return Estimate(float(_walk(_yaml("evaluate.yaml"), cell.setting.removeprefix("evaluate."))))
+        return Estimate(float(_walk(_file(".", "evaluate"), cell.setting.removeprefix("evaluate."))))
     run = _planned(cell.experiment, profile, cell.task, cell.label)
     if cell.setting == "rollouts_per_prompt":
-        return Estimate(float(run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)))
+        algorithm, fields = load_algorithm(run.algorithm.name), cast(dict[str, Any], OmegaConf.to_object(run.algorithm))
+        config = build(algorithm.config, fields, "algorithm")
+        return Estimate(float(algorithm.rollouts_per_task(config, run.task.max_turns)))
     value = _walk(run, cell.setting)
     return Missing(NOT_MEASURED, "the setting is off") if value is None else Estimate(float(value))
 
 
 def _walk(tree: Any, path: str) -> Any:
-    for name in path.split("."):
-        tree = tree[name] if isinstance(tree, Mapping) else getattr(tree, name)
-    return tree
+    return reduce(getitem, path.split("."), tree)

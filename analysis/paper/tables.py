@@ -6,16 +6,16 @@ number without an interval has `no interval`. What was made at another scale tha
 Tables of other profiles than the paper's have nothing printed beside them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from math import isfinite, isnan
+from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from analysis.paper.cells import MARK, TablePlan, load_plans, reads
+from analysis.paper.cells import MARK, TablePlan, load_plans
 from analysis.paper.estimates import Estimate
 from analysis.paper.numbers import Value, load_paper
 from analysis.paper.records import Missing, Outcome, Records, tasks
@@ -75,7 +75,7 @@ class PaperTable:
             outcome, printed = outcomes[place], cell.paper if self.is_paper else None
             why = outcome.why if isinstance(outcome, Missing) else cell.not_compared
             if not why and printed and isinstance(outcome, Estimate):
-                why = next(filter(None, map(self.records.shortfall, _read(cell, plan))), "")
+                why = self.records.shortfall(plan, place)
             rows.append((printed, outcome, verdict(printed, outcome, why), why))
         columns = ["paper", "outcome", "verdict", "why"]
         judged = pd.DataFrame(rows, self.plan.cells.index, columns, dtype=object)
@@ -102,28 +102,23 @@ class PaperTable:
     def layout(self) -> Table:
         """A row for what the paper prints of each of its rows, and one for ours."""
         titles = dict(zip(self.cells["column"], self.cells["column_title"], strict=True))
-        estimates, lines = self.estimates, []
-        for _, row in self.cells.groupby("row", sort=False):
+        estimates, lines = self.estimates, list[tuple[str | Number, ...]]()
+        for (_, title), row in self.cells.groupby(["row", "row_title"], sort=False):
             by_column: dict[Any, Any] = {cell.column: cell for cell in row.itertuples()}
             cells = [by_column.get(column) for column in self.plan.columns]
-            printed = [_printed(cell.paper) if cell and cell.paper else "" for cell in cells]
-            title = row["row_title"].iloc[0]
-            if any(printed):
-                lines.append((title, "paper", *printed))
+            if any(row["paper"]):
+                lines.append((str(title), "paper", *map(_printed, cells)))
             seeds = _seeds(estimates[estimates.index.isin(row.index)])
             ours = ["ours"] * self.is_paper + [f"{seeds} seed{'s' * (seeds != '1')}"] * (seeds != "")
-            lines.append(("" if any(printed) else title, ", ".join(ours), *map(_ours, cells)))
+            lines.append(("" if any(row["paper"]) else str(title), ", ".join(ours), *map(_ours, cells)))
         header = ("", "", *(titles[column] for column in self.plan.columns))
-        return of_rows(self.name, header, lines, self._caption(), list(self._notes()), labels=2)
-
-    def _caption(self) -> str:
-        profile = self.records.profile
-        scale = "the paper's models, tasks and budgets."
+        profile, scale = self.records.profile, "the paper's models, tasks and budgets."
         if not self.is_paper:
-            roles = [role for role in self.plan.cells["task"].unique() if role]
+            roles = filter(None, self.plan.cells["task"].unique())
             stand_ins = " and ".join(f"{tasks(profile)[role]} stands for {role}" for role in roles)
             scale = f"{stand_ins}; not the paper's scale, and not to be compared with its numbers."
-        return f"{self.plan.title} Section {self.plan.section} of the paper; profile {profile}: {scale}"
+        caption = f"{self.plan.title} Section {self.plan.section} of the paper; profile {profile}: {scale}"
+        return of_rows(self.name, header, lines, caption, list(self._notes()), labels=2)
 
     def _notes(self) -> Iterator[str]:
         """What is to be known of the numbers."""
@@ -166,16 +161,11 @@ class PaperTable:
         return of_rows(f"{self.name}{COMPARED}", header, lines, caption, notes, labels=2)
 
 
-def _read(cell: Any, plan: Mapping[str, Any]) -> Iterator[Any]:
-    """A cell, or those that its formula reads."""
-    if not cell.formula:
-        yield cell
-    for place in reads(cell).values():
-        yield from _read(plan[place], plan)
-
-
-def _printed(value: Value) -> str:
-    return value.printed if value.number is None else value.printed.replace("-", MINUS)
+def _printed(cell: Any) -> str:
+    if not cell or not cell.paper:
+        return ""
+    text: str = cell.paper.printed
+    return text if cell.paper.number is None else text.replace("-", MINUS)
 
 
 def _ours(cell: Any) -> str | Number:
@@ -218,16 +208,17 @@ def _about(estimates: Sequence[Estimate]) -> Iterator[str]:
 
 def _line(cell: Any) -> dict[str, Any]:
     """A line of the CSV."""
-    line: dict[str, Any] = {"row": cell.row_title.removesuffix(MARK), "column": cell.column_title.removesuffix(MARK)}
-    line["unit"] = cell.unit
-    line |= dict.fromkeys(("value", "low", "high", "n", "of", "seeds", "decoding"))
-    if isinstance(cell.outcome, Estimate):
-        found, counts = cell.outcome.interval, cell.outcome.counts
-        line |= {"value": found.mean, "low": found.low, "high": found.high, "n": counts.total() or None}
-        line |= {"of": " and ".join(counts), "seeds": found.runs or None}
-        line["decoding"] = " and ".join(cell.outcome.decoding)
-    line |= {"paper": cell.paper and cell.paper.number, "printed": cell.paper and cell.paper.printed}
-    return line | {"verdict": cell.verdict.replace(NO_VALUE, ""), "why": cell.why}
+    ours = cell.outcome if isinstance(cell.outcome, Estimate) else Estimate(nan)
+    return {
+        "row": cell.row_title.removesuffix(MARK),
+        "column": cell.column_title.removesuffix(MARK),
+        "unit": cell.unit,
+        **{"value": ours.value, "low": ours.interval.low, "high": ours.interval.high},
+        **{"n": ours.counts.total() or None, "of": " and ".join(ours.counts), "seeds": ours.seeds or None},
+        "decoding": " and ".join(ours.decoding),
+        **{"paper": cell.paper and cell.paper.number, "printed": cell.paper and cell.paper.printed},
+        **{"verdict": cell.verdict.replace(NO_VALUE, ""), "why": cell.why},
+    }
 
 
 # all of them
