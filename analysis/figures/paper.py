@@ -4,7 +4,7 @@ Each figure shows the runs of one source. `FIGURES` names them; docs/results/fig
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,16 @@ OTHERS = ("rtpo_off", "arpo_exact", "tree_grpo_exact")
 RATIO, KL = (1.0, 0.05), (0.0, 0.03)
 """the value without mismatch, and the least span of an axis"""
 READINGS = (
-    ("math_paper", "grpo", 1, "ratio_grpo_math_start"),
+    ("math_paper", "grpo", "", "ratio_grpo_math_start"),
     ("math_paper", "grpo", "ratio_math_steps", "ratio_grpo_math_end"),
-    ("search_paper", "grpo", 1, "ratio_knowledge_start"),
-    ("search_paper", "seeupo_flat", 1, "ratio_knowledge_start"),
+    ("search_paper", "grpo", "", "ratio_knowledge_start"),
+    ("search_paper", "seeupo_flat", "", "ratio_knowledge_start"),
     ("search_paper", "grpo", "ratio_knowledge_steps", "ratio_grpo_knowledge_end"),
     ("search_paper", "seeupo_flat", "ratio_knowledge_steps", "ratio_seeupo_knowledge_end"),
 )
-"""what the paper's text reads off its figure: task, label, step and ratio, by their keys in paper.yaml; its start is
-our step 1"""
+"""what the paper's text reads off its figure: task, label, step and ratio, by their keys in paper.yaml; its start,
+without a key, is our step 1"""
+SUCCESS = "Held-out success, % (T = 1)"
 HOLLOW: dict[str, Any] = {"linestyle": "", "markersize": 7, "markerfacecolor": "none", "markeredgewidth": 1.2}
 Row = Mapping[str, Frames]
 """the runs of one task, by label"""
@@ -106,9 +107,9 @@ def consistency(source: Source) -> Figure:
 
 def _readings(axes: Axes, task: str, row: Row) -> None:
     """What the paper's text says of its figure, of the methods that are drawn."""
-    for of_task, label, step, key in READINGS:
+    for of_task, label, *keys in READINGS:
         if of_task == task and label in row:
-            values = (1.0 if key == 1 else load_paper().statement(str(key)).value.number for key in (step, key))
+            values = (load_paper().statement(key).value.number if key else 1.0 for key in keys)
             x, y = map(float, filter(None, values))
             look = styles([label])[label]
             axes.plot([x], [y], marker=look.marker, markeredgecolor=look.colour, zorder=5, **HOLLOW)
@@ -116,21 +117,14 @@ def _readings(axes: Axes, task: str, row: Row) -> None:
 
 def mismatch_by_turn(source: Source) -> Figure:
     """The ratio by turn, and how much of it is not due to contexts, a row a task."""
-    rows = source.rows()
-    kinds = (
-        ("ratio", _ratio_by_turn, plots.around(*RATIO)),
-        ("KL, engine part", partial(metrics.by_turn, key="kl_engine"), plots.around(*KL)),
-    )
-    panels = [
-        [
-            Panel(f"{TASKS[task]}: {name}", _lines(row, values, apart=True), "Turn k", framed=[frame])
-            for name, values, frame in kinds
-        ]
-        for task, row in rows.items()
-    ]
-    note = (
-        "The ratio is exp(−KL), and KL is its context part and its engine part, nats a token. Bars: range over seeds."
-    )
+    rows, panels = source.rows(), []
+    for task, row in rows.items():
+        ratio = _lines(row, _ratio_by_turn, apart=True)
+        engine = _lines(row, partial(metrics.by_turn, key="kl_engine"), apart=True)
+        first = Panel(f"{TASKS[task]}: ratio", ratio, "Turn k", framed=[plots.around(*RATIO)])
+        panels.append([first, Panel(f"{TASKS[task]}: KL, engine part", engine, "Turn k", framed=[plots.around(*KL)])])
+    note = "The ratio is exp(−KL), and KL is its context part and its engine part, nats a token."
+    note += " Bars: range over seeds."
     return plots.sheet(panels, 1.9, _about(source, rows, note), _legend(rows))
 
 
@@ -142,24 +136,19 @@ def _ratio_by_turn(frames: Frames) -> pd.DataFrame:
 
 def success(source: Source) -> Figure:
     """Sampled held-out success against tokens and seconds, a row a task. Rollouts are the same for all."""
-    rows, is_toy = source.rows(*OTHERS), source.profile == "toy"
-    cost = {
-        "generated_tokens": ("Generated tokens, k", 1e-3) if is_toy else ("Generated tokens, M", 1e-6),
-        "seconds": ("Training seconds", 1.0) if is_toy else ("Training hours", 1 / 3600),
-    }
+    rows, panels = source.rows(*OTHERS), []
+    tokens, seconds = (("k", 1e-3), ("seconds", 1.0)) if source.profile == "toy" else (("M", 1e-6), ("hours", 1 / 3600))
 
-    def against(frames: Frames, used: str) -> pd.DataFrame:
+    def against(frames: Frames, used: str, unit: float) -> pd.DataFrame:
         curve = metrics.held_out_curve(frames)
-        return plots.scaled(curve.assign(x=cost[used][1] * curve[used]), 100)
+        return plots.scaled(curve.assign(x=unit * curve[used]), 100)
 
-    panels = [
-        [
-            Panel(TASKS[task], _lines(row, partial(against, used=used)), cost[used][0], framed=[plots.from_left])
-            for used in cost
-        ]
-        for task, row in rows.items()
-    ]
-    panels = [[replace(first, y="Held-out success, % (T = 1)"), *others] for first, *others in panels]
+    def panel(task: str, row: Row, used: str, unit: float, x: str, y: str = "") -> Panel:
+        return Panel(TASKS[task], _lines(row, partial(against, used=used, unit=unit)), x, y, framed=[plots.from_left])
+
+    for task, row in rows.items():
+        first = panel(task, row, "generated_tokens", tokens[1], f"Generated tokens, {tokens[0]}", SUCCESS)
+        panels.append([first, panel(task, row, "seconds", seconds[1], f"Training {seconds[0]}")])
     note = "Bands and bars: 95 % intervals over runs and questions; of one run over questions alone."
     return plots.sheet(panels, 2.0, _about(source, rows, note), _legend(rows))
 
@@ -196,8 +185,7 @@ def _width(label: str) -> float:
 def _legend(rows: Mapping[str, Row]) -> list[Entry]:
     """Entries of the configurations, the paper's methods first."""
     looks = styles(label for row in rows.values() for label in row)
-    ordered = sorted(looks, key=lambda label: _width(label) == THIN)
-    return [plots.handle(looks[label], _width(label)) for label in ordered]
+    return [plots.handle(looks[label], _width(label)) for label in sorted(looks, key=_width, reverse=True)]
 
 
 def _seeds(rows: Mapping[str, Row]) -> list[int]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -27,24 +28,18 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
     """Success, ratio and KL against rollouts, one curve a configuration."""
     looks, several = styles(configurations), len(configurations)
 
-    def lines(column: str) -> list[Line]:
-        drawn = []
-        for place, (label, frames) in enumerate(configurations.items()):
-            curve = metrics.curve_over_runs(frames, column)
-            # later curves are thinner and their marks elsewhere, so that equal curves show each other
-            marks = plots.spread_marks(len(curve), place, several)
-            drawn.append(Line(curve, looks[label], max(1.0, 2.2 - 0.6 * place), marks=marks))
-        return drawn
+    def line(column: str, place: int, label: str, frames: Frames) -> Line:
+        curve = metrics.curve_over_runs(frames, column)
+        # later curves are thinner and their marks elsewhere, so that equal curves show each other
+        marks = plots.spread_marks(len(curve), place, several)
+        return Line(curve, looks[label], max(1.0, 2.2 - 0.6 * place), marks=marks)
 
-    success = [
-        line
-        for place, (label, frames) in enumerate(configurations.items())
-        for line in success_lines(frames, looks[label], place, several)
-    ]
+    placed = [(place, *each) for place, each in enumerate(configurations.items())]
+    success = [_success_lines(frames, looks[label], place, several) for place, label, frames in placed]
     panels = [
-        Panel("Success, %", success, X, framed=[plots.from_zero]),
-        Panel("Ratio, training / rollout", lines("ratio"), X, framed=[plots.around(*RATIO)]),
-        Panel("KL (k1), nats a token", lines("kl"), X, framed=[plots.around(*KL)]),
+        Panel("Success, %", [*chain(*success)], X, framed=[plots.from_zero]),
+        Panel("Ratio, training / rollout", [line("ratio", *each) for each in placed], X, framed=[plots.around(*RATIO)]),
+        Panel("KL (k1), nats a token", [line("kl", *each) for each in placed], X, framed=[plots.around(*KL)]),
     ]
     entries = [
         *(plots.handle(look, 2 * WIDTH) for look in looks.values()),
@@ -58,7 +53,7 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
     return plots.sheet([panels], 2.4, f"{about} {_scale(first['profile'])}{BEFORE}", entries)
 
 
-def success_lines(frames: Frames, look: Style, place: int = 0, several: int = 1) -> list[Line]:
+def _success_lines(frames: Frames, look: Style, place: int = 0, several: int = 1) -> list[Line]:
     """Success of training batches, a thin line, and held out, marks with intervals; in percent."""
     training = plots.scaled(metrics.curve_over_runs(frames, "success"), 100)
     held_out = plots.scaled(metrics.held_out_curve(frames), 100)
@@ -86,34 +81,29 @@ def run_figure(frames: Frames) -> Figure:
         curve = plots.scaled(metrics.curve_over_runs(frames, column), unit)
         return Line(curve, _look(place), marks=plots.spread_marks(len(curve), place, 2), label=label)
 
-    training, held_out = success_lines(frames, _look(0))
+    training, held_out = _success_lines(frames, _look(0))
+    success = [replace(training, label="training"), replace(held_out, label="held out")]
+    tokens = [line("rollout_tokens", 0, "a path"), line("turn_tokens", 1, "a turn")]
     seconds = metrics.training_curve(frames).filter(regex="^seconds_").sum().sort_values(ascending=False)
     phases = {name: place for place, name in enumerate(seconds[seconds > 0].index)}
-    zero = [plots.from_zero]
+    zero, used = [plots.from_zero], frames.runs["rollouts"].iloc[0]
     panels = [
-        Panel("Success, %", [replace(training, label="training"), replace(held_out, label="held out")], framed=zero),
+        Panel("Success, %", success, framed=zero),
         Panel("Mean reward", [line("mean_reward")]),
         Panel("Ratio, train / rollout", [line("ratio")], framed=[plots.around(*RATIO)]),
         Panel("KL (k1), nats", [line("kl", 0, "all"), line("kl_context", 1, "context")], framed=[plots.around(*KL)]),
         Panel("Entropy, nats", [line("entropy")], X, framed=zero),
-        Panel(
-            "Tokens sampled", [line("rollout_tokens", 0, "a path"), line("turn_tokens", 1, "a turn")], X, framed=zero
-        ),
+        Panel("Tokens sampled", tokens, X, framed=zero),
         Panel("Zero advantages, %", [line("ties", unit=100)], X, framed=[partial(Axes.set, ylim=(-4, 104))]),
         Panel("Seconds a step", [line(phase, place) for phase, place in phases.items()], X, framed=zero),
     ]
-    used = frames.runs["rollouts"].iloc[0]
     alike = partial(Axes.set, xlim=(-0.04 * used, 1.04 * used))
-    shown = []
-    for panel in panels:
-        is_known = any(len(line.values) for line in panel.lines)
-        shown.append(replace(panel, framed=[*(panel.framed if is_known else [plots.not_recorded]), alike]))
+    known = {panel: any(len(line.values) for line in panel.lines) for panel in panels}
+    shown = [
+        replace(panel, framed=[*(panel.framed if known[panel] else [plots.not_recorded]), alike]) for panel in panels
+    ]
     entries = [plots.handle(_look(place), title=f"(h) {phase[8:]}") for phase, place in phases.items()]
     return plots.sheet([shown[:4], shown[4:]], 2.2, _about(frames), entries, columns=len(entries))
-
-
-def _look(place: int) -> Style:
-    return Style(place, "", *look_at(place))
 
 
 def _about(frames: Frames) -> str:
@@ -124,6 +114,10 @@ def _about(frames: Frames) -> str:
         f"{run['rollouts']:,} of {budget:,} rollouts. {_scale(run['profile'])}Bars: 95 % intervals over questions. "
         f"KL and entropy: a token. {BEFORE}"
     )
+
+
+def _look(place: int) -> Style:
+    return Style(place, "", *look_at(place))
 
 
 def draw_run(folder: Path, output: Path) -> list[Path]:
