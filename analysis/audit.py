@@ -16,8 +16,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from analysis.load import load_paths, load_run, load_samples
+from analysis.load import load_run
 from analysis.paper.metrics import METRICS, episodes, value_of
+from analysis.run_folder import load_paths, load_samples
 from analysis.tables import FORMATS, Table, number, of_rows
 from rtpo.envs.airline.tasks import read_wanted
 from rtpo.errors import DataError

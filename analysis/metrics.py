@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.load import WHEN, Frames
+from analysis.load import Frames
+from analysis.run_folder import WHEN
 from analysis.stats import Interval, interval
 from rtpo.errors import DataError
 

@@ -12,11 +12,12 @@ from typing import Any, cast
 import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 
-from analysis.load import Frames, groups, has_runs, load, load_paths, unfinished
+from analysis.load import Frames, groups, has_runs, load, unfinished
 from analysis.paper import formulas
 from analysis.paper.cells import reads
 from analysis.paper.estimates import RUNS, Estimate, ratio
 from analysis.paper.metrics import METRICS, RUN_METRICS, episodes, estimate
+from analysis.run_folder import load_paths
 from analysis.run_table import decoded
 from analysis.tables import NOT_RUN
 from rtpo.algorithms import load_algorithm

@@ -30,7 +30,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from analysis.load import MODES, find, is_kept, load_run, read_parquet
+from analysis.load import find, is_kept, load_run, read_parquet
+from analysis.run_folder import MODES
 from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError, model_validator
 
-from analysis.load import unchanged
+from analysis.run_folder import unchanged
 from rtpo.core.names import some
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT

@@ -1,0 +1,250 @@
+"""The records of one run as rows of the frames of analysis/load.py. All raise DataError for damaged or changed files,
+naming the file, and the line or the fields."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rtpo.core.files import whole_lines
+from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
+from rtpo.errors import DataError
+from rtpo.run.records import SCHEMA, json_object, no_run, read_config, read_manifest, require
+from rtpo.types import Termination
+
+COPIED = (
+    *("experiment", "run", "label", "algorithm", "task", "seed", "profile", "rollout_context", "training_context"),
+    *("model", "model_sha256", "steps", "policy_version", "wall_seconds"),
+)
+"""from the manifest to `runs`, as are OPTIONAL"""
+OPTIONAL = ("commit", "dirty", "started", "ended", "ended_by")
+LEDGER_KEYS = ("budget", "rollouts", "generated_tokens", "optimizer_steps", "seconds")
+BENCHMARK_KEYS = (
+    *("benchmark", "checkpoint", "panel", "samples", "decoding", "rollout_context", "limits", "settings", "files"),
+)
+ALIKE = ("panel", "samples", "decoding", "limits", "settings")
+EPISODE_KEYS = ("grade", "reward", "detail", "termination", "turns", "cut_turns", "generated_tokens", "calls")
+LINE_KEYS = {
+    "steps.jsonl": (
+        *("step", "rollouts", "generated_tokens", "seconds", "wall_seconds", "success", "mean_reward", "updates"),
+    ),
+    "evaluations.jsonl": ("when", "step", "split", "mode", "task", "sample", *EPISODE_KEYS),
+    "samples.jsonl": ("uid", "sample", "qa", *EPISODE_KEYS),
+    "paths.jsonl": ("step", "parent", "start_k", "task", *EPISODE_KEYS),
+}
+UPDATE_KEYS = ("rows", "trained_turns", "trained_tokens")
+TRAINED_KEYS = ("mismatch/kl_k1", "mismatch/context/kl_k1", "zero_advantage")
+STEP_COLUMNS = ("success", "mean_reward", "rollouts", "generated_tokens", "wall_seconds")
+UPDATE_COLUMNS = (
+    *("rows", "trained_tokens", "tied_rows", "optimizer_steps", "lr", "grad_norm", "clip_fraction"),
+    *("entropy", "residual"),
+)
+KL_PARTS = {"": "", "_context": "context/", "_engine": "engine/"}
+"""in columns, and in records"""
+WHEN = ("before", "during", "after")
+MODES = ("sampled", "paper", "greedy")
+Line = Mapping[str, Any]
+Row = dict[str, Any]
+
+
+def run_rows(folder: Path, finished: bool) -> dict[str, list[Row]]:
+    """The rows of a run by frame. finished=False: also of one that has no manifest, with the whole lines that it has
+    written so far."""
+    folder = folder.absolute()
+    manifest: Line = {}
+    read: Callable[[Path], bytes] = whole_lines
+    if finished or (folder / "manifest.json").exists():
+        manifest, read = _finished(folder)
+    elif not (folder / "config.yaml").exists():
+        raise DataError(no_run(folder))
+    config: Line = read_config(folder / "config.yaml", read(folder / "config.yaml"))
+    steps, answers = (_lines(folder / file, read) for file in ("steps.jsonl", "evaluations.jsonl"))
+    if not manifest:
+        require(config, ("algorithm", "seed", "budget", "profile"), f"{folder / 'config.yaml'}, which is no run's,")
+        # an evaluation may be written before the line of its step
+        answers = [line for line in answers if line["step"] <= len(steps)]
+        manifest = {
+            **{"experiment": folder.parent.name, "run": folder.name, "label": config["algorithm"]["label"]},
+            **{"seed": config["seed"], "profile": config["profile"]["name"], "steps": len(steps)},
+        }
+    elif len(steps) != manifest["steps"]:
+        raise DataError(f"{folder / 'steps.jsonl'} has {len(steps)} lines, its manifest {manifest['steps']} steps.")
+    name = _name(manifest)
+    rows: dict[str, list[Row]] = {
+        "runs": [_run_row(manifest, config, steps) | {"run": name, "folder": str(folder)}],
+        "steps": [{"run": name, **row} for line in steps for row in _step_rows(line)],
+        "answers": [_answer_row(line, name) for line in answers],
+        "benchmarks": [],
+    }
+    for file in sorted(folder.glob("*/samples.jsonl")):
+        if file.with_name("manifest.json").exists():
+            row, lines = _benchmark(file.parent)
+            rows["benchmarks"].append({"run": name, **row})
+            rows["answers"] += [_answer_row(line, name, row["benchmark"]) for line in lines]
+    return rows
+
+
+def load_samples(folder: Path) -> pd.DataFrame:
+    """The samples of an evaluation on a benchmark, with the columns of `answers`, in the order of its questions."""
+    row, lines = _benchmark(folder)
+    ordered = sorted(lines, key=lambda line: (line.get("position", 0), line["sample"]))
+    return pd.DataFrame([_answer_row(line, "", row["benchmark"]) for line in ordered])
+
+
+def load_paths(folder: Path) -> pd.DataFrame:
+    """The paths of training of a run whose folder is kept, with the columns of `answers` and step, rollout, parent,
+    start_k and role."""
+    manifest, read = _finished(folder)
+    read(folder / "config.yaml")
+    name, more = _name(manifest), ("rollout", "parent", "start_k", "role")
+    lines = _lines(folder / "paths.jsonl", read)
+    return pd.DataFrame([{**_answer_row(line, name), **{key: line.get(key) for key in more}} for line in lines])
+
+
+# rows
+
+
+def _name(manifest: Line) -> str:
+    return f"{manifest['experiment']}/{manifest['run']}"
+
+
+def _run_row(manifest: Line, config: Line, steps: Sequence[Line]) -> Row:
+    ledger = manifest.get("ledger", {})
+    seconds, wall = ledger.get("seconds", {}), manifest.get("wall_seconds")
+    return {
+        **{key: manifest.get(key) for key in (*COPIED, *OPTIONAL)},
+        **{key: value for key, value in ledger.items() if isinstance(value, int | float)},
+        **{f"seconds_{phase}": value for phase, value in seconds.items()},
+        "name": manifest["run"],
+        "model_sha256": json.dumps(manifest.get("model_sha256"), sort_keys=True),
+        "is_finished": "files" in manifest,
+        "rollouts": ledger.get("rollouts", steps[-1]["rollouts"] if steps else 0),
+        "budget": config["budget"]["rollouts"],
+        "learning_rate": config.get("optimizer", {}).get("lr"),
+        "training_seconds": None if wall is None else wall - seconds["evaluate"],
+        "logical_cpus": manifest.get("machine", {}).get("logical_cpus"),
+        "config": json.dumps(config, sort_keys=True),
+    }
+
+
+def _step_rows(line: Line) -> list[Row]:
+    calls, totals = line.get("rollout_calls", ()), ("rollouts", "turns", "generated_tokens")
+    rollouts, turns, tokens = (sum(call[key] for call in calls) if calls else None for key in totals)
+    step = {
+        "step": line["step"],
+        "tasks": line.get("tasks", 0),
+        **{key: line[key] for key in STEP_COLUMNS},
+        **{f"seconds_{phase}": value for phase, value in line["seconds"].items()},
+        **{"sampled_rollouts": rollouts, "sampled_turns": turns, "sampled_tokens": tokens},
+        **{f"algorithm/{name}": float(value) for name, value in line.get("algorithm", {}).items()},
+    }
+    updates = [{"update": number} | _update_row(update) for number, update in enumerate(line["updates"])]
+    return [step | update for update in updates or [{}]]
+
+
+def _update_row(update: Line) -> Row:
+    row = {key: update.get(key) for key in UPDATE_COLUMNS}
+    ties = update.get("zero_advantage") or {}
+    turns = [(f"_{k}", f"turn_{k}/", f"turn_{k}") for k in update["trained_turns"]]
+    for suffix, place, kind in (("", "", "all"), *turns):
+        row[f"ties{suffix}"] = ties.get(kind)
+        row |= {f"kl{part}{suffix}": update.get(f"mismatch/{place}{key}kl_k1") for part, key in KL_PARTS.items()}
+    return row | {f"is_trained_{k}": True for k in update["trained_turns"]}
+
+
+def _answer_row(line: Line, run: str, benchmark: str | None = None) -> Row:
+    calls, end = line["calls"], line["termination"]
+    texts = {key: line.get(key) for key in ("tools", "audit", "meta")}
+    return {
+        **{"run": run, "benchmark": benchmark},
+        **{key: line.get(key) for key in ("when", "mode", "step", "split", "sample", "grade", "reward")},
+        "question": str(line["uid"] if "uid" in line else line["task"]),
+        **{key: line[key] for key in ("termination", "turns", "generated_tokens")},
+        **{key: sum(int(counts[key]) for counts in calls.values()) for key in ("attempted", "executed", "ok")},
+        "writes": sum(int(counts["attempted"]) for tool, counts in calls.items() if tool in WRITES),
+        "is_cut": bool(line["cut_turns"] > 0 or end == Termination.CONTEXT_LIMIT),
+        "is_ended": bool(end == Termination.ANSWERED and line["detail"] != TOO_MANY_ERRORS),
+        **{key: json.dumps(value, sort_keys=True) for key, value in texts.items() if value is not None},
+        **{f"qa_{name}": score for name, score in (line.get("qa") or {}).items()},
+    }
+
+
+def _benchmark(folder: Path) -> tuple[Row, list[Line]]:
+    """An evaluation on a benchmark: its row without the run, and its lines."""
+    path, file = folder / "manifest.json", folder / "samples.jsonl"
+    manifest = read_manifest(path, SCHEMA, BENCHMARK_KEYS)
+    lines = _lines(file, partial(unchanged, checksums=manifest["files"]))
+    questions = manifest["panel"]["questions"]
+    if len(lines) != (expected := questions * manifest["samples"]):
+        raise DataError(f"{file} has {len(lines)} lines and the manifest says {expected}.")
+    if manifest["benchmark"] != folder.name:
+        raise DataError(f"{path} says benchmark {manifest['benchmark']!r} and lies in {folder.name!r}: move it back.")
+    alike = json.dumps([manifest[key] for key in ALIKE], sort_keys=True)
+    return {
+        **{key: manifest[key] for key in ("benchmark", "samples", "rollout_context")},
+        "folder": str(folder),
+        "of_run": manifest["checkpoint"].get("run"),
+        "policy_version": manifest["checkpoint"]["policy_version"],
+        "questions": questions,
+        "decoding": json.dumps(manifest["decoding"], sort_keys=True),
+        "alike": hashlib.sha256(alike.encode()).hexdigest()[:12],
+    }, lines
+
+
+# files
+
+
+def _finished(folder: Path) -> tuple[Line, Callable[[Path], bytes]]:
+    """The manifest of a run, and what reads its files."""
+    path = folder / "manifest.json"
+    manifest = read_manifest(path, SCHEMA, (*COPIED, "ledger", "files"))
+    require(manifest["ledger"], LEDGER_KEYS, f"{path}, ledger")
+    for key, place in (("experiment", folder.parent), ("run", folder)):
+        if manifest[key] != place.name:
+            raise DataError(f"{path} says {key} {manifest[key]!r} and lies in {place.name!r}: move the run back.")
+    return manifest, partial(unchanged, checksums=manifest["files"])
+
+
+def unchanged(path: Path, checksums: Mapping[str, str]) -> bytes:
+    """A file that is as its manifest's checksum says. Raises DataError for another."""
+    require(checksums, (path.name,), f"{path.parent / 'manifest.json'}, files")
+    if not path.exists():
+        raise DataError(f"{path} is missing: restore it, or run again.")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != checksums[path.name]:
+        raise DataError(f"{path}: its sha256 differs from the manifest's. Restore it, or run again.")
+    return data
+
+
+def _lines(path: Path, read: Callable[[Path], bytes]) -> list[Line]:
+    """The lines of a file. Raises DataError for damaged lines: the first is named, all are counted."""
+    lines: list[Line] = []
+    damaged: list[str] = []
+    text = read(path).splitlines()
+    for number, line_text in enumerate(text, start=1):
+        place = f"{path} line {number}"
+        try:
+            lines.append(line := json_object(line_text, place, LINE_KEYS[path.name]))
+            _check(place, line)
+        except DataError as error:
+            damaged.append(str(error))
+    if damaged:
+        count = "" if len(damaged) == 1 else f" {len(damaged)} of the {len(text)} lines are damaged."
+        raise DataError(damaged[0] + count)
+    return lines
+
+
+def _check(place: str, line: Line) -> None:
+    for number, update in enumerate(line.get("updates", ())):
+        require(update, UPDATE_KEYS, f"{place}, updates[{number}]")
+        require(update, TRAINED_KEYS if update["rows"] else (), f"{place}, updates[{number}]")
+    if "when" in line:
+        for key, known in (("when", WHEN), ("mode", MODES)):
+            if line[key] not in known:
+                raise DataError(f"{place} has {key} {line[key]!r}: there are {', '.join(known)}.")
+        if (line["reward"] is not None) != (line["grade"] == "graded"):
+            raise DataError(f"{place}: reward {line['reward']!r} does not go with grade {line['grade']!r}.")
