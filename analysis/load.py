@@ -15,7 +15,7 @@
     its end), sampled_rollouts, sampled_turns, sampled_tokens (of the step), algorithm/<name> (what it recorded)
     of the update: rows, trained_tokens, tied_rows, optimizer_steps, lr, grad_norm, clip_fraction, entropy, residual,
     kl (k1, nats a token, rollout to training), kl_context and kl_engine (its parts), ties (share of groups whose
-    advantages are all 0); by turn k: kl_k, kl_context_k, kl_engine_k, ties_k, is_trained_k
+    advantages are all 0); by turn k: kl_k, kl_context_k, kl_engine_k, ties_k
 `answers`, a row a question, sample and mode of a run's own evaluations, and of evaluations on benchmarks:
     run, benchmark (NA: the run's own), when (before, during, after), mode (sampled, paper, greedy), step, split,
     question, sample, grade, reward (NaN unless graded), termination, turns, generated_tokens; attempted, executed, ok,
@@ -31,6 +31,7 @@ NaN and NA stand for what the records do not have. `load_run(folder, finished=Fa
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("decoding", "alike"),
     ),
 }
-"""of frames without a row"""
+"""that frames have even without a row"""
 QUESTION = ["run", "when", "mode", "step", "split", "question"]
 SUMS = "SHA256SUMS"
 OWN_SETTINGS = ("seed", "results")
@@ -166,8 +167,9 @@ def find(folder: Path, pattern: str) -> list[Path]:
 def load_run(folder: Path, finished: bool = True) -> Frames:
     """A run as frames of one run. finished=False: also one that has no manifest, with the whole lines that it has
     written so far. Raises DataError for a folder that is no run's, and for damaged or changed records."""
-    rows = run_rows(folder, finished).items()
-    return Frames({name: pd.DataFrame(each) if each else pd.DataFrame(columns=COLUMNS[name]) for name, each in rows})
+    rows = run_rows(folder, finished)
+    columns = {name: dict.fromkeys(chain(known, *rows[name])) for name, known in COLUMNS.items()}
+    return Frames({name: pd.DataFrame(rows[name], columns=list(columns[name])) for name in COLUMNS})
 
 
 def concat(parts: Sequence[Frames]) -> Frames:

@@ -5,16 +5,15 @@ the experiment, which is a warm start, and the seed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from analysis.load import Frames
-from analysis.run_folder import WHEN
 from analysis.stats import Interval, interval
 from rtpo.errors import DataError
 
@@ -27,32 +26,23 @@ PROGRESS = ("rollouts", "generated_tokens", "seconds")
 PLACE = ["experiment", "seed"]
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """An evaluation of a configuration. success: [(experiment, seed), question], the share of a question's graded
-    samples with reward 1; NaN where none was graded. samples: of each question."""
-
-    success: pd.DataFrame
-    samples: int
-
-
 @lru_cache(maxsize=2048)
-def held_out(group: Frames, when: str, mode: str) -> HeldOut | None:
-    """A configuration's own evaluation `when` and by `mode`; None where none of its runs has it. Raises DataError
-    unless its runs have the same questions and as many samples of each."""
+def held_out(group: Frames, when: str, mode: str) -> pd.DataFrame | None:
+    """A configuration's own evaluation `when` and by `mode`: [(experiment, seed), question], the share of a question's
+    graded samples with reward 1; NaN where none was graded. None where no run has it. Raises DataError unless the runs
+    have the same questions and as many samples of each."""
     levels = group.questions.index
     table = group.questions[(levels.get_level_values("when") == when) & (levels.get_level_values("mode") == mode)]
     if not len(table):
         return None
-    table = table.droplevel(["when", "mode", "step"])
-    success = table["success"].unstack(["split", "question"]).sort_index(axis=1)
-    sizes, counts = table["samples"].unique(), table.groupby("run").size()
-    if len(sizes) != 1 or len(counts) != len(group.runs) or (counts != success.shape[1]).any():
+    success = table["success"].droplevel(["when", "mode", "step"]).unstack(["split", "question"]).sort_index(axis=1)
+    counts = table.groupby("run").size()
+    if table["samples"].nunique() != 1 or len(counts) != len(group.runs) or (counts != success.shape[1]).any():
         raise DataError(
             f"The runs of {group.label!r} ({', '.join(group.names)}) differ in the questions or samples of their "
             f"{mode} evaluation {when!r}: evaluate them alike."
         )
-    return HeldOut(success.loc[group.names].set_axis(_places(group)), int(sizes[0]))
+    return success.loc[group.names].set_axis(_places(group))
 
 
 @lru_cache(maxsize=2048)
@@ -60,61 +50,49 @@ def _places(group: Frames) -> pd.MultiIndex:
     return pd.MultiIndex.from_frame(group.runs[PLACE])
 
 
-def success(evaluation: HeldOut) -> Interval | None:
+def success(evaluation: pd.DataFrame) -> Interval | None:
     """Mean success over the questions graded in all runs, with the interval for the runs' warm starts; None without
     any. `low` and `high` are NaN where all questions have the same share between 0 and 1."""
-    table = evaluation.success.dropna(axis="columns")
-    return interval(table.to_numpy(), strata=_warm_starts(table), share=True) if table.size else None
+    return _mean(evaluation, share=True)
 
 
-def by_warm_start(evaluation: HeldOut) -> "pd.Series[float]":
+def by_warm_start(evaluation: pd.DataFrame) -> "pd.Series[float]":
     """The mean of `success` by experiment."""
-    table = evaluation.success.dropna(axis="columns")
-    return table.mean(axis="columns").groupby("experiment", sort=False).mean()
+    return evaluation.dropna(axis="columns").mean(axis="columns").groupby("experiment", sort=False).mean()
 
 
-def differences(first: HeldOut, second: HeldOut) -> pd.DataFrame:
-    """second - first, [(experiment, seed), question], of the runs that both have and the questions graded in all of
-    them. Raises DataError unless both have the same questions."""
-    if not first.success.columns.equals(second.success.columns):
-        places = sorted({*first.success.index, *second.success.index})
+def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval | None:
+    """The mean of second - first over the runs that both have and the questions graded in all of them, with its
+    interval; None without any. `low` and `high` are NaN where all are equal. Raises DataError unless both have the
+    same questions."""
+    if not first.columns.equals(second.columns):
+        places = sorted({*first.index, *second.index})
         raise DataError(f"The evaluations to compare of {places} have different questions: run again.")
-    before = first.success
-    if not before.index.equals(second.success.index):
-        before = before.reindex(second.success.index)
-    return (second.success - before).dropna(how="all").dropna(axis="columns")
+    return _mean((second - first.reindex(second.index)).dropna(how="all"))
 
 
-def difference(first: HeldOut, second: HeldOut) -> Interval | None:
-    """The mean of `differences` with its interval; None without any. `low` and `high` are NaN where all are equal."""
-    table = differences(first, second)
-    return interval(table.to_numpy(), strata=_warm_starts(table)) if table.size else None
+def run_interval(group: Frames, values: npt.ArrayLike) -> Interval | None:
+    """The mean of a number a run, in the order of the group's runs; None where all are NaN. The interval is over runs
+    alone, those of a warm start compared with each other; none where no warm start has two runs."""
+    return _mean(pd.DataFrame(np.asarray(values, float), _places(group)).dropna())
+
+
+def _mean(table: pd.DataFrame, share: bool = False) -> Interval | None:
+    table = table.dropna(axis="columns")
+    strata = list(table.index.get_level_values("experiment"))
+    return interval(table.to_numpy(), strata=strata, share=share) if table.size else None
 
 
 @lru_cache(maxsize=2048)
 def paired(first: Frames, second: Frames) -> tuple[Frames, Frames]:
     """The runs of both that have a partner of the same experiment and seed, in one order; both empty where none has.
     Raises DataError for partners that started from different weights."""
-    runs, others = (
-        dict(zip(_places(group), zip(group.names, group.runs["model_sha256"], strict=True), strict=True))
-        for group in (first, second)
-    )
-    pairs = [(*run, *others[place]) for place, run in runs.items() if place in others]
-    for run, weights, other, other_weights in pairs:
-        if weights != other_weights:
-            raise DataError(f"{run} and {other} started from different weights: an experiment has one warm start.")
-    return first.of(run for run, *_ in pairs), second.of(other for _, _, other, _ in pairs)
-
-
-def run_interval(group: Frames, values: npt.ArrayLike) -> Interval | None:
-    """The mean of a number a run, in the order of the group's runs; None where all are NaN. The interval is over runs
-    alone, those of a warm start compared with each other; none where no warm start has two runs."""
-    numbers = pd.Series(np.asarray(values, dtype=np.float64), _places(group)).dropna()
-    return interval(numbers.to_numpy()[:, None], strata=_warm_starts(numbers.to_frame())) if len(numbers) else None
-
-
-def _warm_starts(table: pd.DataFrame) -> list[str]:
-    return list(table.index.get_level_values("experiment"))
+    runs, others = (group.runs[["run", "model_sha256", *PLACE]] for group in (first, second))
+    pairs = runs.merge(others, on=PLACE, suffixes=("", "_other"))
+    unlike = pairs[pairs["model_sha256"] != pairs["model_sha256_other"]]
+    for run, other in zip(unlike["run"], unlike["run_other"], strict=True):
+        raise DataError(f"{run} and {other} started from different weights: an experiment has one warm start.")
+    return first.of(pairs["run"]), second.of(pairs["run_other"])
 
 
 # training
@@ -134,44 +112,38 @@ def training_curve(frames: Frames) -> pd.DataFrame:
 
 
 def _training_curves(frames: Frames) -> pd.DataFrame:
-    steps = frames.steps.drop_duplicates(["run", "step"]).set_index(["run", "step"])
-    trained = frames.steps[frames.steps["rows"] > 0] if "rows" in frames.steps else frames.steps.iloc[:0]
-    by_run = steps.groupby("run", sort=False)
-    curve = pd.DataFrame(
-        {
-            "tasks": steps["tasks"],
-            "rollouts": by_run["rollouts"].shift(fill_value=0).astype(float),
-            **{key: steps[key].astype(float) for key in ("success", "mean_reward")},
-            **{key: _weighted(trained, key, "trained_tokens") for key in ("kl", "kl_context", "kl_engine", "entropy")},
-            "ties": _weighted(trained, "ties", "rows"),
-            "residual": trained["residual"].astype(float).groupby([trained["run"], trained["step"]]).mean(),
-            "rollout_tokens": steps["sampled_tokens"] / steps["sampled_rollouts"],
-            "turn_tokens": steps["sampled_tokens"] / steps["sampled_turns"],
-        },
-        index=steps.index,
+    key = ["run", "step"]
+    steps = frames.steps.drop_duplicates(key).set_index(key)
+    updates = frames.steps[frames.steps["rows"] > 0].set_index(key)
+
+    def weighted(names: list[str], weight: str) -> pd.DataFrame:
+        values, weights = updates[names].astype(float), updates[weight].astype(float)
+        sums = values.mul(weights, axis="index").groupby(key).sum(skipna=False)
+        return sums.div(weights.groupby(key).sum(), axis="index")
+
+    seconds = steps.filter(regex=f"^{SECONDS}").astype(float)
+    curve = steps[["tasks"]].assign(
+        rollouts=steps.groupby("run", sort=False)["rollouts"].shift(fill_value=0),
+        success=steps["success"],
+        mean_reward=steps["mean_reward"],
+        residual=updates["residual"].astype(float).groupby(key).mean(),
+        rollout_tokens=steps["sampled_tokens"] / steps["sampled_rollouts"],
+        turn_tokens=steps["sampled_tokens"] / steps["sampled_turns"],
     )
-    for column in map(str, steps.columns):
-        if column.startswith(SECONDS):
-            totals = steps[column].fillna(0.0).groupby("run", sort=False)
-            curve[column] = totals.diff().fillna(totals.transform("first")).where(totals.cumcount() > 0, steps[column])
-        elif column.startswith(RECORDED):
-            curve[column] = steps[column].astype(float)
-    curve["ratio"] = np.exp(-curve["kl"])
-    return curve
-
-
-def _weighted(updates: pd.DataFrame, key: str, weight: str) -> "pd.Series[float]":
-    """The weighted mean over the updates of a step; NaN where one has no value."""
-    values, weights = updates[key].astype(float), updates[weight].astype(float)
-    keys = [updates["run"], updates["step"]]
-    mean = (values * weights).groupby(keys).sum() / weights.groupby(keys).sum()
-    return mean.where(values.isna().groupby(keys).sum() == 0)
+    curve = (
+        curve.join(weighted(["kl", "kl_context", "kl_engine", "entropy"], "trained_tokens"))
+        .join(weighted(["ties"], "rows"))
+        .join(seconds.fillna(0.0).groupby("run", sort=False).diff().fillna(seconds))
+        .join(steps.filter(regex=f"^{RECORDED}"))
+        .astype(float)
+    )
+    return curve.assign(ratio=np.exp(-curve["kl"]))
 
 
 def recorded(frames: Frames) -> list[str]:
     """The columns of `training_curve` that an algorithm of any of these runs recorded."""
-    columns = [column for column in map(str, frames.steps.columns) if column.startswith(RECORDED)]
-    return sorted(column for column in columns if frames.steps[column].notna().any())
+    is_recorded = frames.steps.filter(regex=f"^{RECORDED}").notna().any()
+    return sorted(is_recorded.index[is_recorded])
 
 
 def mean_over_steps(group: Frames, key: str) -> "pd.Series[float]":
@@ -196,12 +168,9 @@ def whole_steps(frames: Frames) -> pd.DataFrame:
     return curve[curve["tasks"] == curve["tasks"].groupby("run").transform("max")]
 
 
-def spread(table: pd.DataFrame) -> pd.DataFrame:
-    """x, and mean, low and high over the columns, which are runs, where all have a value."""
-    return _over_columns(table.dropna())
-
-
-def _over_columns(table: pd.DataFrame) -> pd.DataFrame:
+def spread(table: pd.DataFrame, where: Literal["all", "any"] = "all") -> pd.DataFrame:
+    """x, and mean, low and high over the columns, which are runs, where all have a value, or any has."""
+    table = table.dropna(how="any" if where == "all" else "all")
     columns = {"mean": table.mean(axis=1), "low": table.min(axis=1), "high": table.max(axis=1)}
     return pd.DataFrame({"x": table.index.to_numpy(float), **{k: v.to_numpy(float) for k, v in columns.items()}})
 
@@ -220,16 +189,10 @@ def curve_over_runs(group: Frames, key: str) -> pd.DataFrame:
 def by_turn(group: Frames, key: str = "kl") -> pd.DataFrame:
     """A column of updates by turn, such as kl, kl_context, kl_engine or ties: x, which is the turn k, and mean, low and
     high over the runs. A run's value is the mean over its steps, a step's over its updates that train turn k."""
-    columns = {k: f"{key}_{k}" for k in trained_turns(group) if f"{key}_{k}" in group.steps}
-    trained = group.steps[group.steps["rows"] > 0]
-    by_step = trained.groupby(["run", "step"])[list(columns.values())].mean()
-    return _over_columns(by_step.groupby("run").mean().set_axis(list(columns), axis=1).T.dropna(how="all"))
-
-
-def trained_turns(frames: Frames) -> list[int]:
-    """The turns k that any update of any run trained."""
-    marks = [column for column in map(str, frames.steps.columns) if column.startswith("is_trained_")]
-    return sorted(int(mark.removeprefix("is_trained_")) for mark in marks if frames.steps[mark].eq(True).any())
+    updates = group.steps.set_index(["run", "step"]).filter(regex=rf"^{key}_\d+$").astype(float)
+    by_run = updates.groupby(["run", "step"]).mean().groupby("run").mean()
+    turns = by_run.columns.str.removeprefix(f"{key}_").astype(int)
+    return spread(by_run.set_axis(turns, axis=1).T.sort_index(), where="any")
 
 
 # success over training
@@ -264,16 +227,16 @@ def held_out_curve(group: Frames, mode: str = "sampled") -> pd.DataFrame:
 
 def _evaluations(run: Frames, mode: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What a run had used at each of its evaluations, [step, PROGRESS], and its success there, [step, questions]."""
-    table = run.questions[run.questions.index.get_level_values("mode") == mode]["success"]
-    order = pd.Categorical(table.index.get_level_values("when"), WHEN, ordered=True)
-    # the evaluation after training comes last and takes the place of another at the same step
-    success = table.droplevel(["run", "when", "mode"]).to_frame().assign(when=order).sort_values("when", kind="stable")
-    success = success[~success.index.duplicated(keep="last")]["success"].unstack(["split", "question"])
+    table = run.questions["success"]
+    table = table[table.index.get_level_values("mode") == mode].droplevel(["run", "mode"])
+    # by name of `when` the evaluation after training is first: it takes the place of another at the same step
+    success = table.unstack(["split", "question"]).sort_index(axis=1).droplevel("when")
+    success = success[~success.index.duplicated()].sort_index()
     steps = run.steps.drop_duplicates("step").set_index("step")
     used = pd.DataFrame({key: steps[key] for key in PROGRESS[:2]})
     used["seconds"] = steps["wall_seconds"] - steps["seconds_evaluate"] if len(steps) else 0.0
     used.loc[0] = 0.0
-    return used.loc[success.index].astype(float), success.sort_index(axis=1)
+    return used.loc[success.index].astype(float), success
 
 
 def _at(points: npt.NDArray[np.float64], used: pd.DataFrame, values: pd.DataFrame) -> npt.NDArray[np.float64]:

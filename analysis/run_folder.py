@@ -153,7 +153,7 @@ def _update_row(update: Line) -> Row:
     for suffix, place, kind in (("", "", "all"), *turns):
         row[f"ties{suffix}"] = ties.get(kind)
         row |= {f"kl{part}{suffix}": update.get(f"mismatch/{place}{key}kl_k1") for part, key in KL_PARTS.items()}
-    return row | {f"is_trained_{k}": True for k in update["trained_turns"]}
+    return row
 
 
 def _answer_row(line: Line, run: str, benchmark: str | None = None) -> Row:

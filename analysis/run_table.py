@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pandas as pd
 from analysis import metrics, tables
 from analysis.load import Frames, concat, experiment, groups, load, load_run, unfinished
 from analysis.looks import base_of, title_of
-from analysis.stats import Interval, interval
+from analysis.stats import interval
 from analysis.tables import NO_VALUE, NOT_RUN, UNKNOWN, Cell, Number, Table, percent_cell
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
@@ -37,42 +36,30 @@ class Column:
     cell: Callable[[Frames], Cell]
 
 
-def mean(values: Callable[[Frames], "pd.Series[float]"], digits: int, scale: float = 1.0) -> Callable[[Frames], Cell]:
+def mean(values: "pd.Series[Any]", digits: int, scale: float = 1.0) -> Cell:
     """The mean over a configuration's runs of a number a run; no value where the records have none."""
-
-    def of_group(group: Frames) -> Cell:
-        value = float(values(group).astype(float).mean())
-        return NO_VALUE if isnan(value) else Number(value, digits=digits, scale=scale)
-
-    return of_group
+    value = float(values.astype(float).mean())
+    return NO_VALUE if isnan(value) else Number(value, digits=digits, scale=scale)
 
 
-def counted(*names: str) -> Callable[[Frames], Cell]:
+def counted(group: Frames, *names: str) -> Cell:
     """The sum of the ledger's counts of tokens, in thousands."""
-
-    def of_group(group: Frames) -> Cell:
-        counts = group.runs.reindex(columns=list(names)).sum(axis=1, skipna=False)
-        return UNKNOWN if counts.isna().any() else Number(float(counts.mean()), scale=1e-3)
-
-    return of_group
+    counts = group.runs.reindex(columns=list(names)).sum(axis=1, skipna=False)
+    return UNKNOWN if counts.isna().any() else Number(float(counts.mean()), scale=1e-3)
 
 
-def success(when: str, mode: str = "sampled") -> Callable[[Frames], Cell]:
+def success(group: Frames, when: str = "after", mode: str = "sampled") -> Cell:
     """Success on the evaluation `when` and `mode`, with its interval where answers are sampled."""
-
-    def of_group(group: Frames) -> Cell:
-        evaluation = metrics.held_out(group, when, mode)
-        if evaluation is None:
-            return NOT_RUN
-        found = metrics.success(evaluation)
-        return percent_cell(replace(found, low=nan, high=nan) if found and mode == "greedy" else found)
-
-    return of_group
+    evaluation = metrics.held_out(group, when, mode)
+    if evaluation is None:
+        return NOT_RUN
+    found = metrics.success(evaluation)
+    return percent_cell(replace(found, low=nan, high=nan) if found and mode == "greedy" else found)
 
 
-def steps(key: str, digits: int, scale: float = 1.0) -> Callable[[Frames], Cell]:
+def steps(group: Frames, key: str, digits: int, scale: float = 1.0) -> Cell:
     """The mean over steps and runs of a column of `metrics.training_curve`."""
-    return mean(partial(metrics.mean_over_steps, key=key), digits, scale)
+    return mean(metrics.mean_over_steps(group, key), digits, scale)
 
 
 def _gain(group: Frames) -> Cell:
@@ -82,15 +69,16 @@ def _gain(group: Frames) -> Cell:
 
 def _questions(group: Frames) -> Cell:
     evaluation = metrics.held_out(group, "after", "sampled")
-    return NOT_RUN if evaluation is None else f"{evaluation.success.shape[1]:,} × {evaluation.samples}"
+    samples = group.questions["samples"].groupby(["when", "mode"]).first()
+    return NOT_RUN if evaluation is None else f"{evaluation.shape[1]:,} × {samples['after', 'sampled']}"
 
 
 def _ratio(group: Frames) -> Cell:
-    return tables.cell(Interval(float(np.exp(-metrics.mean_over_steps(group, "kl").mean())), nan, nan, 0, 0), 3)
+    return mean(pd.Series(np.exp(-metrics.mean_over_steps(group, "kl").mean())), 3)
 
 
 def _ledger(name: str, digits: int = 0, scale: float = 1.0) -> Callable[[Frames], Cell]:
-    return mean(lambda group: group.runs.reindex(columns=[name], fill_value=0.0)[name], digits, scale)
+    return lambda group: mean(group.runs.get(name, pd.Series(0.0)), digits, scale)
 
 
 def _text(name: str) -> Callable[[Frames], Cell]:
@@ -109,19 +97,19 @@ COLUMNS: dict[str, Column] = {
     "free": Column("Rollouts outside the budget", _ledger("free_rollouts")),
     "steps": Column("Optimizer steps", _ledger("optimizer_steps")),
     "tokens": Column("Tokens, k", _ledger("generated_tokens", 1, 1e-3)),
-    "row_tokens": Column("In rows, k", counted("row_tokens")),
-    "trainer_tokens": Column("Trainer, k", counted("computed_tokens", "scored_tokens")),
-    "engine_tokens": Column("Engine, k", counted("prefilled_tokens", "generated_tokens")),
+    "row_tokens": Column("In rows, k", lambda group: counted(group, "row_tokens")),
+    "trainer_tokens": Column("Trainer, k", lambda group: counted(group, "computed_tokens", "scored_tokens")),
+    "engine_tokens": Column("Engine, k", lambda group: counted(group, "prefilled_tokens", "generated_tokens")),
     "questions": Column("Questions × samples", _questions),
-    "before": Column("Before", success("before")),
-    "after": Column("After", success("after")),
+    "before": Column("Before", lambda group: success(group, "before")),
+    "after": Column("After", success),
     "gain": Column("Gain", _gain),
-    "paper": Column("After, paper's decoding", success("after", "paper")),
-    "greedy_before": Column("Greedy, before", success("before", "greedy")),
-    "greedy": Column("Greedy", success("after", "greedy")),
+    "paper": Column("After, paper's decoding", lambda group: success(group, mode="paper")),
+    "greedy_before": Column("Greedy, before", lambda group: success(group, "before", "greedy")),
+    "greedy": Column("Greedy", lambda group: success(group, mode="greedy")),
     "ratio": Column("Ratio", _ratio),
-    "kl": Column("KL", steps("kl", 4)),
-    "ties": Column("Zero advantages, %", steps("ties", 1, 100)),
+    "kl": Column("KL", lambda group: steps(group, "kl", 4)),
+    "ties": Column("Zero advantages, %", lambda group: steps(group, "ties", 1, 100)),
     "seconds": Column("Seconds", _ledger("training_seconds")),
 }
 """by the name that --columns takes; docs/results/metrics.md says what each is"""
@@ -176,12 +164,12 @@ def _table(name: str, title: str, rows: Sequence[Frames], columns: Sequence[str]
         raise ConfigError(f"--columns: {unknown[0]!r} is no column; {nearest(unknown[0], COLUMNS)}.")
     several = {experiment for group in rows for experiment in group.runs["experiment"]}
     keys = columns or [key for key in COLUMNS if key != "experiment" or len(several) > 1]
-    frame = pd.DataFrame({COLUMNS[key].title: _column(COLUMNS[key].cell(group) for group in rows) for key in keys})
+    cells = {COLUMNS[key].title: [COLUMNS[key].cell(group) for group in rows] for key in keys}
     if not columns:
-        frame = frame.loc[:, [not _is_empty(frame[column]) for column in frame]]
         recorded = sorted({key for group in rows for key in metrics.recorded(group)})
-        more = _benchmarks(rows) | {key: [steps(key, 4)(group) for group in rows] for key in recorded}
-        frame = frame.assign(**{key: _column(cells) for key, cells in more.items()})
+        cells = {title: column for title, column in cells.items() if not _is_empty(title, column)}
+        cells |= _benchmarks(rows) | {key: [steps(group, key, 4) for group in rows] for key in recorded}
+    frame = pd.DataFrame(cells, dtype=object)
     labels, method = 1, COLUMNS["method"].title
     if "method" in keys:
         named = [(group, settings_in(group.label)) for group in rows]
@@ -196,14 +184,10 @@ def _table(name: str, title: str, rows: Sequence[Frames], columns: Sequence[str]
     return Table(name, tables.bold_best(frame, best), caption, tuple(notes), labels=labels)
 
 
-def _column(cells: Iterable[Cell]) -> "pd.Series[Any]":
-    return pd.Series(list(cells), dtype=object)
-
-
-def _is_empty(cells: "pd.Series[Any]") -> bool:
+def _is_empty(title: str, cells: Iterable[Cell]) -> bool:
     """A column that says nothing: no such evaluation, or no rollout outside the budget, in any row."""
-    is_free = cells.name == COLUMNS["free"].title
-    return all(value in (NOT_RUN, NO_VALUE) or (is_free and value.value == 0) for value in cells)
+    nothing = "0" if title == COLUMNS["free"].title else NO_VALUE
+    return {*map(str, cells)} <= {NOT_RUN, NO_VALUE, nothing}
 
 
 def _benchmarks(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
@@ -240,9 +224,8 @@ def short(table: Table) -> Table:
     titles = [method, *table.header[1 : table.labels], *others]
     frame = table.frame[[title for title in titles if title in table.frame]].copy()
     frame[method] = [text.partition(" (")[0] for text in frame[method]]
-    before = COLUMNS["before"].title
-    if before in frame:
-        frame[before] = _column(replace(each, low=nan) if isinstance(each, Number) else each for each in frame[before])
+    if (before := COLUMNS["before"].title) in frame:
+        frame[before] = frame[before].map(lambda cell: replace(cell, low=nan) if isinstance(cell, Number) else cell)
     return replace(table, frame=frame)
 
 

@@ -109,7 +109,7 @@ def bold_best(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     """The frame with the largest number of each of these columns in bold, where there are several."""
     frame = frame.copy()
     for column in columns:
-        numbers = {row: value for row, value in enumerate(frame[column]) if isinstance(value, Number)}
+        numbers = {row: value for row, value in frame[column].items() if isinstance(value, Number)}
         if len(numbers) > 1:
             best = max(numbers, key=lambda row: numbers[row].value)
             frame[column] = frame[column].where(frame.index != best, replace(numbers[best], is_bold=True))
