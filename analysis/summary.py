@@ -1,5 +1,6 @@
 """The summary of an evaluation's samples (docs/run/evaluation.md), and several as one table."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -8,7 +9,7 @@ import pandas as pd
 
 from analysis.metrics import pass_at_k, pass_hat_k
 from analysis.stats import interval, wilson
-from analysis.tables import NO_VALUE, ruled
+from analysis.tables import NO_VALUE, Number, number, ruled
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.types import GradeOutcome, Termination
 
@@ -93,9 +94,10 @@ def _interval(shares: "pd.Series[float]") -> list[float] | None:
 
 def _calls(calls: "pd.Series[Any]") -> dict[str, dict[str, int]]:
     """Over all samples, by tool."""
-    rows = [{"tool": tool, **counts} for each in calls for tool, counts in each.items()]
-    totals = pd.DataFrame(rows, columns=None if rows else ["tool"]).groupby("tool").sum()
-    return {str(tool): {str(key): int(count) for key, count in row.items()} for tool, row in totals.iterrows()}
+    totals: dict[str, Counter[str]] = defaultdict(Counter)
+    for tool, counts in (call for by_tool in calls for call in by_tool.items()):
+        totals[tool].update(counts)
+    return {tool: dict(totals[tool]) for tool in sorted(totals)}
 
 
 def _mean(values: "pd.Series[float]") -> float | None:
@@ -106,55 +108,41 @@ def _mean(values: "pd.Series[float]") -> float | None:
 def table(summaries: Mapping[str, Summary], decoding: Mapping[str, str]) -> str:
     """Markdown: a row a figure, a column a benchmark. Shares in percent. decoding: of each, in words."""
     every = list(summaries.values())
-    tools = sorted({tool for summary in every for tool in summary["calls"]})
-    cells: dict[str, Callable[[Summary], str]] = {
-        "Questions × samples": lambda summary: (
-            f"{summary['questions']:,} × {summary['samples'] // summary['questions']}"
-        ),
-        PASS_AT_1: _pass_at_1,
-        **{f"{kind[:-1]}{k}": _percent(kind, k) for kind in PASSES for k in _union(every, kind) if k != "1"},
-        "Mean reward": _percent("reward"),
-        **{title: _percent("qa", name) for name, title in QA_SCORES.items()},
-        "Ungradable": _percent("ungradable_share"),
-        "Tokens a sample": lambda summary: f"{summary['generated_tokens']:,.0f}",
-        "Turns a sample": lambda summary: f"{summary['turns']:.2f}",
-        **{f"Calls of {tool}: attempted / executed / failed": _counts(tool) for tool in tools},
-        **{f"Ended by {end.value}": _percent("terminations", end.value, per="samples") for end in Termination},
-        "With a cut turn": _percent("cut"),
-        "Seconds a sample": lambda summary: f"{summary['seconds']:.1f}",
+    flat = pd.json_normalize(every, sep="/")
+
+    def percent(name: str, per: str | None = None) -> list[str]:
+        values = flat.reindex(columns=[name])[name].astype(float)
+        return [number(value, 1) for value in 100 * values / (flat[per] if per else 1)]
+
+    passes = [name for kind in PASSES for name in map(str, flat) if name.startswith(f"{kind}/") and name != f"{kind}/1"]
+    rows = {
+        "Decoding": [decoding[name] for name in summaries],
+        "Questions × samples": [f"{each['questions']:,} × {each['samples'] // each['questions']}" for each in every],
+        PASS_AT_1: list(map(_pass_at_1, every)),
+        **{name.replace("k/", ""): percent(name) for name in passes},
+        "Mean reward": percent("reward"),
+        **{title: percent(f"qa/{name}") for name, title in QA_SCORES.items()},
+        "Ungradable": percent("ungradable_share"),
+        "Tokens a sample": [f"{each['generated_tokens']:,.0f}" for each in every],
+        "Turns a sample": [f"{each['turns']:.2f}" for each in every],
+        **{
+            f"Calls of {tool}: attempted / executed / failed": [_counts(each["calls"].get(tool)) for each in every]
+            for tool in sorted({tool for each in every for tool in each["calls"]})
+        },
+        **{f"Ended by {end.value}": percent(f"terminations/{end.value}", per="samples") for end in Termination},
+        "With a cut turn": percent("cut"),
+        "Seconds a sample": [f"{each['seconds']:.1f}" for each in every],
     }
-    lines = [[title, *map(cell, every)] for title, cell in cells.items()]
-    kept = [line for line in lines if line[0] == PASS_AT_1 or {*line[1:]} != {NO_VALUE}]
-    rows = [["Decoding", *(decoding[name] for name in summaries)], *kept]
-    return ruled(("", *summaries), rows, aligned=False).removesuffix("\n")
-
-
-def _union(summaries: Sequence[Summary], kind: str) -> list[str]:
-    return list(dict.fromkeys(key for summary in summaries for key in summary[kind]))
+    lines = [[title, *cells] for title, cells in rows.items() if title == PASS_AT_1 or {*cells} != {NO_VALUE}]
+    return ruled(("", *summaries), lines, aligned=False).removesuffix("\n")
 
 
 def _pass_at_1(summary: Summary) -> str:
     if summary["pass@1"] is None:
         return NO_VALUE
     low, high = summary["pass@1_interval"]
-    return f"{100 * summary['pass@1']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    return str(Number(summary["pass@1"], low, high, scale=100))
 
 
-def _percent(*path: str, per: str = "") -> Callable[[Summary], str]:
-    """A share, or a count `per` another."""
-
-    def cell(summary: Summary) -> str:
-        value: Any = summary
-        for key in path:
-            value = (value or {}).get(key)
-        return NO_VALUE if value is None else f"{100 * value / (summary[per] if per else 1):.1f}"
-
-    return cell
-
-
-def _counts(tool: str) -> Callable[[Summary], str]:
-    def cell(summary: Summary) -> str:
-        counts = summary["calls"].get(tool)
-        return " / ".join(f"{counts[key]:,}" for key in ("attempted", "executed", "failed")) if counts else NO_VALUE
-
-    return cell
+def _counts(counts: Mapping[str, int] | None) -> str:
+    return " / ".join(f"{counts[key]:,}" for key in ("attempted", "executed", "failed")) if counts else NO_VALUE

@@ -8,12 +8,12 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from analysis.view.rollouts import RecordedRun, RecordedTree, RecordedTurn, SampledPath
 from rtpo.core.chat import ChatFormat
+from rtpo.run.config import leaves
 
 HERE = Path(__file__).parent
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -53,8 +53,8 @@ def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, show
     jinja.trim_blocks = jinja.lstrip_blocks = True
     style = (HERE / "view.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    words = {"chat": chat, "passages": passages, "tokens_of": tokens, "signed": signed}
-    content = {"run": run, "trees": trees, "shown": shown, "setting": setting, "matters": matters, "shades": SHADES}
+    words = {"chat": chat, "passages": passages, "tokens_of": tokens, "signed": signed, "matters": matters}
+    content = {"run": run, "settings": dict(leaves(run.config)), "trees": trees, "shown": shown, "shades": SHADES}
     return jinja.get_template("page.html").render(style=style, digest=digest, **words, **content)
 
 
@@ -64,13 +64,6 @@ def visible(value: object) -> object:
         return value
     is_hidden = [letter not in "\n\t" and unicodedata.category(letter) in HIDDEN for letter in value]
     return "".join(f"⟨U+{ord(letter):04X}⟩" if hide else letter for letter, hide in zip(value, is_hidden, strict=True))
-
-
-def setting(config: Any, name: str) -> object:
-    """A value of a configuration by its dotted name; `unknown` where there is none."""
-    for key in name.split("."):
-        config = config.get(key) if isinstance(config, dict) else None
-    return "unknown" if config is None else config
 
 
 def matters(tree: RecordedTree, path: SampledPath) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from statistics import pstdev
 from typing import Annotated, Any, Self
@@ -72,15 +72,15 @@ class SampledPath(BaseModel, frozen=True, strict=True):
 
 @dataclass(frozen=True)
 class RecordedTree:
-    """The recorded paths of one question in one step, parents before their forks."""
+    """The recorded paths of one question in one step, parents before their forks. by_uid: all of them."""
 
     step: int
     question: str
-    paths: Sequence[SampledPath]
+    by_uid: Mapping[str | None, SampledPath]
 
-    @cached_property
-    def _by_uid(self) -> Mapping[str | None, SampledPath]:
-        return {path.rollout: path for path in self.paths}
+    @property
+    def paths(self) -> list[SampledPath]:
+        return list(self.by_uid.values())
 
     @property
     def roots(self) -> list[SampledPath]:
@@ -95,7 +95,7 @@ class RecordedTree:
     def sampler(self, path: SampledPath, k: int) -> SampledPath:
         """The path that sampled turn k of `path`: itself or an ancestor."""
         while path.parent is not None and k < path.start_k:
-            path = self._by_uid[path.parent]
+            path = self.by_uid[path.parent]
         return path
 
     def trainings(self, path: SampledPath, k: int) -> list[tuple[str, Training]]:
@@ -105,7 +105,7 @@ class RecordedTree:
 
     def inherits_context(self, path: SampledPath, turn: RecordedTurn) -> bool:
         """Whether a fork's first context has the ids that its parent saw at the boundary."""
-        parent = self._by_uid.get(path.parent)
+        parent = self.by_uid.get(path.parent)
         boundary = self.sampler(parent, turn.k).turns if parent and turn.k == path.start_k else ()
         return any((turn.k, turn.context_ids) == (seen.k, seen.context_ids) for seen in boundary)
 
@@ -158,7 +158,7 @@ def load_recorded(folder: Path) -> RecordedRun:
 
 
 def _trees(file: Path, lines: Iterable[bytes]) -> list[RecordedTree]:
-    trees: dict[tuple[int, str], dict[str, SampledPath]] = {}
+    trees: dict[tuple[int, str], dict[str | None, SampledPath]] = {}
     for number, line in enumerate(lines, start=1):
         try:
             path = SampledPath.model_validate_json(line)
@@ -171,5 +171,5 @@ def _trees(file: Path, lines: Iterable[bytes]) -> list[RecordedTree]:
             why = f"rollout {path.rollout} is there already, or its parent {path.parent} is not before it"
             raise DataError(f"{file} line {number} is damaged: {why}.")
         paths[path.rollout] = path
-    recorded = [RecordedTree(step, task, tuple(paths.values())) for (step, task), paths in trees.items()]
+    recorded = (RecordedTree(*place, paths) for place, paths in trees.items())
     return sorted(recorded, key=lambda tree: -tree.spread)
