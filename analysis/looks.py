@@ -5,30 +5,32 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
 Line = Literal["-", "--", "-.", ":", ""] | tuple[float, tuple[float, ...]]
 
-# Okabe and Ito's palette, without its yellow, which vanishes on paper
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS
-PALETTE = dict(zip(("blue", "vermilion", "green", "purple", "sky", "orange", "black"), COLOURS, strict=True))
-"""colours by their names in looks.yaml"""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LINES: tuple[Line, ...] = ("-", (0, (4, 1.5)), (0, (2, 2)), "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 WIDTH = 1.1
 """of a configuration's line, in points"""
 THICK, THIN = 1.5, 0.8
 """in the paper's figures: of its methods, and of controls"""
 
+
+def _line(line: Any) -> Line:
+    """As matplotlib has it."""
+    return (line[0], tuple(line[1:])) if isinstance(line, list) else line
+
+
 _FILE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
 TITLES: dict[str, str] = _FILE["titles"]
 TASKS: dict[str, str] = _FILE["tasks"]
+PALETTE: dict[str, str] = _FILE["palette"]
+BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS = list(PALETTE.values())
+MARKERS: list[str] = _FILE["markers"]
+LINES: list[Line] = list(map(_line, _FILE["lines"]))
 LOOKS: dict[str, tuple[str, str, Line]] = {
-    label: (PALETTE[colour], marker, (line[0], tuple(line[1:])) if isinstance(line, list) else line)
-    for label, (colour, marker, line) in _FILE["looks"].items()
+    label: (PALETTE[colour], marker, _line(line)) for label, (colour, marker, line) in _FILE["looks"].items()
 }
 
 

@@ -88,22 +88,23 @@ def _variances(
 ) -> tuple[int, int, float, float, float]:
     """The freedoms of runs and of units, and the variances of a mean over runs, over units with the noise of single
     answers in it, and of that noise."""
-    places = [np.flatnonzero([kind == stratum for kind in strata]) for stratum in dict.fromkeys(strata)]
+    stratum = [list(strata).index(kind) for kind in strata]
     runs = len(strata) if runs is None else runs
-    freedom = runs - len(places)
-    several = [table for table in tables if table.shape[1] > 1]
-    units = min((table.shape[1] - 1 for table in several), default=0)
-    of_units = sum(_spread(table.sum(axis=0)) * table.shape[1] / (table.shape[1] - 1) for table in several)
+    freedom = runs - len(set(stratum))
+    several = [(table, table.shape[1] / (table.shape[1] - 1)) for table in tables if table.shape[1] > 1]
+    units = min((table.shape[1] - 1 for table, _ in several), default=0)
+    of_units = sum(_squares(table.sum(axis=0) - table.sum(axis=0).mean()) * factor for table, factor in several)
     if freedom < 1:
         return freedom, units, 0.0, of_units, 0.0
-    sums = np.sum([table.sum(axis=1) for table in tables], axis=0)
-    of_runs = sum(_spread(sums[rows]) for rows in places) * runs / freedom
-    noise = 0.0
-    for table in several:
-        left = table - table.mean(axis=1, keepdims=True)
-        within = sum(float(((left[rows] - left[rows].mean(axis=0)) ** 2).sum()) for rows in places)
-        noise += within * runs * table.shape[1] / (freedom * (table.shape[1] - 1))
-    return freedom, units, of_runs, of_units, noise
+    alike = np.equal.outer(stratum, stratum)
+    centred = np.eye(len(strata)) - alike / alike.sum(axis=0)
+    of_runs = _squares(centred @ np.sum([table.sum(axis=1) for table in tables], axis=0))
+    noise = sum(_squares(centred @ (table - table.mean(axis=1, keepdims=True))) * factor for table, factor in several)
+    return freedom, units, of_runs * runs / freedom, of_units, noise * runs / freedom
+
+
+def _squares(values: Floats) -> float:
+    return float((values**2).sum())
 
 
 def over_seeds(values: npt.ArrayLike) -> Interval:
@@ -112,10 +113,6 @@ def over_seeds(values: npt.ArrayLike) -> Interval:
     mean, count = float(numbers.mean()), len(numbers)
     half = student(count - 1) * float(numbers.std(ddof=1)) / sqrt(count) if count > 1 else nan
     return Interval(mean, mean - half, mean + half, count, 1)
-
-
-def _spread(values: Floats) -> float:
-    return float(((values - values.mean()) ** 2).sum())
 
 
 def student(freedom: int, level: float = LEVEL) -> float:
@@ -141,13 +138,12 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 def p_value(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None = None) -> float:
     """Of no difference: one less the level of the widest interval that leaves 0 out; NaN without an interval."""
     mean, variances = abs(float(sum(table.sum() for table in tables))), _variances(tables, strata, runs)
+    if not _half_width(*variances, LEVEL) > 0:
+        return nan
+    from scipy.optimize import brentq  # slow to import, and seldom needed
 
     def beyond(level: float) -> float:
         return _half_width(*variances, level) - mean
-
-    if isnan(beyond(LEVEL)) or beyond(LEVEL) == -mean:
-        return nan
-    from scipy.optimize import brentq  # slow to import, and seldom needed
 
     if beyond(1e-12) > 0:
         return 1.0
