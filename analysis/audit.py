@@ -9,7 +9,7 @@ order of training and splits them into --points equal parts.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +56,16 @@ def trunk_table(folder: Path, points: int) -> Table:
     DataError for a run without any, and for more parts than paths."""
     _check_finished(folder, "run")
     paths = load_paths(folder)
-    frame = episodes(paths[paths["parent"].isna()])
-    paths = frame[frame["success"].notna()]
+    paths = paths[paths["parent"].isna() & paths["reward"].notna()] if len(paths) else paths
     count = len(paths)
     if not count:
         raise DataError(f"{folder} has no graded path that began at a task: nothing was trained.")
     if not 1 <= points <= count:
         raise DataError(f"--points is {points} and there are {count} graded first paths: use 1 to {count}.")
+    frame = episodes(paths)
     ends = [round(count * place / points) for place in range(points + 1)]
-    columns = {"All": paths}
-    columns |= {f"{place}/{points}": paths.iloc[ends[place - 1] : ends[place]] for place in range(1, points + 1)}
+    parts = {f"{place + 1}/{points}": frame.iloc[ends[place] : ends[place + 1]] for place in range(points)}
+    columns = {"All": frame, **parts}
     rows = [("Paths", *(number(len(column), 0) for column in columns.values())), *_rows("trunks", *columns.values())]
     caption = f"How the first paths of {folder.name} ended and what they cost, in all and over training."
     return of_rows("audit_trunks", ("", *columns), rows, caption)
@@ -83,49 +83,54 @@ def tool_table(folder: Path, first: int) -> Table:
     using = frame[frame["attempted"] > 0]
     if using["programs"].isna().any():
         raise DataError(f"{folder} was made before evaluations kept an audit: evaluate again.")
-    graded = using[using["success"].notna()]
-    answer_first = using.get("answer_first", pd.Series(dtype=float)).sum()
-    counts = {
+    audited = frame.assign(success=frame["success"].fillna(0.0))
+    answer_first = using["answer_first"].sum() if "answer_first" in using else 0
+    shares = {
         "Python programs that parse": (using["valid_programs"].sum(), using["programs"].sum()),
         "Calls executed well": (frame["ok"].sum(), frame["attempted"].sum()),
-        "Right, of those with a call": (graded["success"].sum(), len(graded)),
+        "Right, of those with a call": (using["success"].sum(), using["success"].count()),
         "Answer written before the first call": (answer_first, len(using)),
     }
     rows = [
-        ("Trajectories audited", number(len(frame), 0)),
-        *_rows("tools", frame.assign(success=frame["success"].fillna(0.0))),
-        *((title, f"{count:,.0f}/{total:,.0f}") for title, (count, total) in counts.items()),
-        ("With a repeated call", number((using["repeated"] > 0).sum(), 0)),
+        *_rows("tools", audited),
+        *((title, f"{count:,.0f}/{total:,.0f}") for title, (count, total) in shares.items()),
+        *_rows("tools_repeated", audited),
     ]
     caption = f"Tool calls in the first {len(frame)} questions of {folder.parent.name}/{folder.name}, one each."
     return of_rows("audit_tools", ("Audit", "Result"), rows, caption)
 
 
 def airline_table(folder: Path, tasks: Path) -> Table:
-    """The held-out episodes after training, beside an agent that does nothing."""
+    """The held-out episodes after training, beside an agent that does nothing. Raises DataError for a run without any,
+    and for one that was evaluated on other tasks."""
     _check_finished(folder, "run")
-    answers = load_run(folder).answers
-    frame = episodes(answers[(answers["when"] == "after") & (answers["mode"] == "sampled")])
-    frame = frame[frame["success"].notna()]
-    wanted = read_wanted(tasks / "tasks.json")
-    names = frame["unit"].str.rpartition("/")[2]
-    if frame.empty:
+    answers, wanted = load_run(folder).answers, read_wanted(tasks / "tasks.json")
+    answers = answers[(answers["when"] == "after") & (answers["mode"] == "sampled") & answers["reward"].notna()]
+    if answers.empty:
         raise DataError(f"{folder} has no held-out episode of the airline.")
+    frame = episodes(answers)
+    names = frame["unit"].str.rpartition("/")[2]
     if len(unknown := frame.loc[~names.isin(list(wanted)), "unit"]):
         raise DataError(f"{unknown.iloc[0]} of {folder} is no task of {tasks}: give the tasks it was evaluated on.")
     is_no_op = names.map(lambda name: float(wanted[name].no_op_scores))
-    no_ops = is_no_op[frame["success"] == 1]
     needs_write = names.map(lambda name: bool(wanted[name].needs_write))
     rows = [
         *_rows("airline", frame),
-        ("Attempted calls", number(frame["attempted"].sum(), 0)),
-        ("Executed calls", number(frame["ok"].sum(), 0)),
-        ("Calls with an error", number((frame["attempted"] - frame["ok"]).sum(), 0)),
         ("Pass@1 of doing nothing, %", number(float(is_no_op.groupby(names).first().mean()), 2, 100)),
         *_rows("airline_writes", frame[needs_write]),
-        ("Successes on tasks where doing nothing scores, %", number(float(no_ops.mean()), 2, 100)),
+        (
+            "Successes on tasks where doing nothing scores, %",
+            number(float(is_no_op[frame["success"] == 1].mean()), 2, 100),
+        ),
     ]
     return of_rows("audit_airline", ("Held-out", "Result"), rows, f"The held-out airline episodes of {folder.name}.")
+
+
+AUDITS: Mapping[str, tuple[Callable[[Path, Any], Table], str, Mapping[str, Any]]] = {
+    "tools": (tool_table, "--first", {"type": whole(0), "default": 100, "metavar": "N", "help": FIRST}),
+    "trunks": (trunk_table, "--points", {"type": whole(1), "default": 5, "metavar": "N", "help": POINTS}),
+    "airline": (airline_table, "--tasks", {"type": Path, "required": True, "metavar": "FOLDER", "help": TASKS}),
+}
 
 
 @command
@@ -133,20 +138,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    audits: dict[str, tuple[Callable[[Path, Any], Table], str, Any]] = {
-        "tools": (tool_table, "--first", {"type": whole(0), "default": 100, "metavar": "N", "help": FIRST}),
-        "trunks": (trunk_table, "--points", {"type": whole(1), "default": 5, "metavar": "N", "help": POINTS}),
-        "airline": (airline_table, "--tasks", {"type": Path, "required": True, "metavar": "FOLDER", "help": TASKS}),
-    }
-    for kind, (_, option, settings) in audits.items():
+    for kind, (_, option, settings) in AUDITS.items():
         command = kinds.add_parser(kind, description=__doc__)
         # a record knows the folders it lies in by name, which a relative path may lack
         command.add_argument("folder", type=lambda given: Path(given).absolute(), metavar="RUN", help=FOLDER)
         command.add_argument("--format", choices=sorted(FORMATS), default="md", help="default: %(default)s, Markdown")
         command.add_argument(option, dest="option", **settings)
     given = parser.parse_args(arguments)
-    table = audits[given.kind][0](given.folder, given.option)
-    print(FORMATS[given.format](table), end="")
+    print(FORMATS[given.format](AUDITS[given.kind][0](given.folder, given.option)), end="")
     return 0
 
 

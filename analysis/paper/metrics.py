@@ -57,9 +57,9 @@ def episodes(answers: pd.DataFrame) -> pd.DataFrame:
     frame = answers.rename(columns=RENAMED | {f"qa_{name}": name for name in QA}).reset_index(drop=True)
     if "parent" in frame:
         frame["unit"] = frame["step"].astype(str) + " " + frame["unit"]
-    texts = frame.reindex(columns=["audit", "meta"])
-    audit, meta = ([json.loads(text) if isinstance(text, str) else {} for text in texts[name]] for name in texts)
-    frame = frame.drop(columns="audit", errors="ignore").join(pd.DataFrame(audit)).assign(meta=meta)
+    if "audit" in frame:
+        audits = [json.loads(text) if isinstance(text, str) else {} for text in frame.pop("audit")]
+        frame = frame.join(pd.DataFrame(audits))
     frame["success"] = (frame["reward"] == 1).astype(float).where(frame["reward"].notna())
     numbers = frame.reindex(columns=[*COLUMNS, *QA, *AUDIT]).astype(float)
     return frame.assign(**{str(name): numbers[name] for name in numbers})

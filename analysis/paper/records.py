@@ -188,7 +188,7 @@ def _chosen(frame: pd.DataFrame, where: Mapping[str, str], cell: Cell) -> pd.Dat
     """A seed's episodes of a cell: of its `where`, or its part of five of the graded ones as equal as can be, in order.
     The prompts of a step are a run's own and go by their order to be paired with another run's."""
     for key, value in where.items():
-        frame = frame[[str(meta.get(key)) == value for meta in frame["meta"]]]
+        frame = frame[[str(json.loads(meta).get(key)) == value for meta in frame["meta"]]]
     if cell.part:
         graded, part = frame[frame["success"].notna()], int(cell.part)
         frame = graded[round(len(graded) * (part - 1) / PARTS) : round(len(graded) * part / PARTS)]
@@ -203,7 +203,7 @@ def run_estimate(name: str, group: Frames) -> Estimate:
     steps than another counts nothing for those that it lacks."""
     runs = group.runs.set_index("seed")
     if name == "zero_advantage":
-        trained = group.steps[group.steps["rows"] > 0].merge(group.runs[["run", "seed"]])
+        trained = group.steps[group.steps["rows"] > 0].merge(group.runs[["run", "seed"]], on="run")
         trained = trained.assign(rows=trained["rows"].astype(float), tied=trained["rows"] * trained["ties"])
         sums = trained.groupby(["seed", "step"])[["tied", "rows"]].sum().unstack().reindex(runs.index).fillna(0.0)
         return ratio(pd.DataFrame(sums["tied"]), pd.DataFrame(sums["rows"]), "steps", 100.0)
@@ -220,21 +220,21 @@ def run_estimate(name: str, group: Frames) -> Estimate:
 
 def tasks(profile: str) -> Mapping[str, str]:
     """The tasks of a profile by their role in the paper."""
-    return {str(role): str(task) for role, task in _file("profile", profile).launch.tasks.items()}
+    return {str(role): str(task) for role, task in config_file("profile", profile).launch.tasks.items()}
 
 
 def _panel_size(benchmark: str) -> int:
     """Questions of a whole benchmark: as many as its configuration asks for, or all rows of its set."""
-    count = _file("benchmarks", benchmark).held_out.get("count")
+    count = config_file("benchmarks", benchmark).held_out.get("count")
     return REGISTRY[benchmark].rows if count is None else int(count)
 
 
 @cache
-def _file(group: str, name: str) -> Any:
+def config_file(group: str, name: str) -> Any:
     """configs/<group>/<name>.yaml over the files that it begins with."""
     own: Any = OmegaConf.load(PROJECT / "configs" / group / f"{name}.yaml")
     bases = [base.partition("@")[0] for base in own.pop("defaults", ()) if isinstance(base, str) and base != "_self_"]
-    return OmegaConf.merge(*(_file(group, base) for base in bases), own)
+    return OmegaConf.merge(*(config_file(group, base) for base in bases), own)
 
 
 @cache
@@ -248,13 +248,13 @@ def _composed(experiment: str, profile: str, role: str) -> DictConfig:
 def _planned(experiment: str, profile: str, role: str, label: str) -> DictConfig:
     """The run with one of its algorithms; to compose each of them with Hydra would take a third of a second."""
     run = _composed(experiment, profile, role).copy()
-    run.algorithm = OmegaConf.merge(_file("algorithm", label), run.algorithm)
+    run.algorithm = OmegaConf.merge(config_file("algorithm", label), run.algorithm)
     return run
 
 
 def _setting(cell: Cell, profile: str) -> Outcome:
     if cell.setting.startswith("evaluate."):
-        return Estimate(float(_walk(_file(".", "evaluate"), cell.setting.removeprefix("evaluate."))))
+        return Estimate(float(_walk(config_file(".", "evaluate"), cell.setting.removeprefix("evaluate."))))
     run = _planned(cell.experiment, profile, cell.task, cell.label)
     if cell.setting == "rollouts_per_prompt":
         algorithm, fields = load_algorithm(run.algorithm.name), cast(dict[str, Any], OmegaConf.to_object(run.algorithm))

@@ -10,7 +10,7 @@ from synthetic_runs import episode, held_out, path, write_evaluation, write_run
 from analysis import audit
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
 
-AIRLINE_TASKS = Path(__file__).parents[1] / "fixtures" / "airline"
+TASKS = next((Path(__file__).parents[1] / "fixtures" / "airline").rglob("tasks.json")).parent
 
 
 def trunk(reward: float | None, turns: int, parent: str | None = None, **changes: Any) -> dict[str, Any]:
@@ -74,10 +74,9 @@ def test_tool_calls_are_counted_over_the_first_questions(run: Path) -> None:
 
 
 def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = next(file.parent for file in AIRLINE_TASKS.rglob("tasks.json"))
     needs_write = {
         f"tau3_airline/{task['id']}": any(a["name"] in WRITES for a in task["evaluation_criteria"]["actions"] or [])
-        for task in json.loads((folder / "tasks.json").read_text())
+        for task in json.loads((TASKS / "tasks.json").read_text())
     }
     tasks = sorted(needs_write, key=needs_write.__getitem__)
     calls = {"cancel_reservation": {"attempted": 1, "executed": 1, "ok": 1, "failed": 0}}
@@ -88,11 +87,11 @@ def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.
     ]
     lines += [line | {"when": "before", "reward": 1.0} for line in lines] + [lines[0] | {"mode": "greedy"}]
     run = write_run(tmp_path, "rtpo", 0, [], lines)
-    found = cells(audit.airline_table(run, folder))
+    found = cells(audit.airline_table(run, TASKS))
     assert [found[f"{name}, %"][0] for name in ("Pass@1", "Pass@4", "Pass^4")] == ["25.00", "100.00", "0.00"]
     assert found["Pass@1 on tasks that need a write, %"] == ("25.00",)
     assert found["Writes attempted an episode"] == ("1.00",)
-    assert audit.main(["airline", str(run), "--tasks", str(folder), "--format", "csv"]) == 0
+    assert audit.main(["airline", str(run), "--tasks", str(TASKS), "--format", "csv"]) == 0
     assert "Response tokens a success,80.0" in capsys.readouterr().out
 
 
@@ -103,6 +102,7 @@ def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.
         (["trunks", "{}/main/rtpo-seed0", "--points", "5"], "--points is 5 and there are 4 graded first paths"),
         (["tools", "{}/main/rtpo-seed0"], "rtpo-seed0 is a run: give one of its evaluations"),
         (["tools", "{}/main/rtpo-seed0/bare", "--first", "1"], "before evaluations kept an audit"),
+        (["airline", "{}/main/rtpo-seed0", "--tasks", str(TASKS)], "has no held-out episode of the airline"),
     ],
 )
 def test_what_cannot_be_audited_is_refused_in_a_sentence(
