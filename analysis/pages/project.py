@@ -7,14 +7,14 @@ from statistics import fmean
 from typing import Any
 
 import pandas as pd
-import yaml
+from omegaconf import OmegaConf
 
+from analysis.paper.records import config_file
 from analysis.run_table import run_table
 from analysis.tables import NO_VALUE, NOT_RUN
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments as names_of_experiments
-from rtpo.run.records import SAFE_LOADER
 
 WARM_STARTS = {
     "Toy math": "warm_start_math",
@@ -47,7 +47,9 @@ def experiments(kind: str = "paper") -> pd.DataFrame:
     """What configs/experiment/ says of the paper's experiments, or of all others."""
     rows = []
     for name in names_of_experiments():
-        launch, label, sweep = _experiment(name)
+        file: Any = OmegaConf.to_container(config_file("experiment", name))
+        launch, label = file["launch"], file.get("algorithm", {}).get("label", "${algorithm.name}")
+        sweep = {key: str(values).split(",") for key, values in file["hydra"]["sweeper"]["params"].items()}
         if ("paper" in launch) == (kind == "paper"):
             labels = {name: label.replace("${algorithm.name}", name) for name in sweep["algorithm"]}
             added = launch.get("not_in_paper", [])
@@ -56,17 +58,6 @@ def experiments(kind: str = "paper") -> pd.DataFrame:
             paper = ", ".join(f"`{label}`" for label in launch.get("paper", [])) or NO_VALUE
             rows.append((f"`{name}`", launch["about"], paper, tasks, names, str(prod(map(len, sweep.values())))))
     return pd.DataFrame(rows, columns=["Experiment", "What", "Paper", "Tasks", "Algorithms", "Elements"])
-
-
-def _experiment(name: str) -> tuple[dict[str, Any], str, dict[str, list[str]]]:
-    """The `launch` tree of an experiment's file, the pattern of its labels, and what it varies."""
-    file = yaml.load((PROJECT / "configs" / "experiment" / f"{name}.yaml").read_bytes(), SAFE_LOADER)
-    bases = [base for base in file.get("defaults", []) if isinstance(base, str) and base != "_self_"]
-    sweeps = [_experiment(base)[2] for base in bases]
-    varied = file.get("hydra", {"sweeper": {"params": {}}})["sweeper"]["params"]
-    own = {key: str(values).split(",") for key, values in varied.items()}
-    label = file.get("algorithm", {}).get("label", "${algorithm.name}")
-    return file.get("launch", {}), label, {key: values for sweep in (*sweeps, own) for key, values in sweep.items()}
 
 
 def runs(experiment: str, *columns: str) -> pd.DataFrame:
