@@ -14,7 +14,7 @@ from pathlib import Path
 
 from analysis.paper import pages
 from analysis.paper.tables import all_tables, named
-from analysis.run_table import COLUMNS, files_of, folder_table, run_table, show
+from analysis.run_table import COLUMNS, files_of, folder_table, run_table, short
 from analysis.tables import changed, markdown, told_stale, write
 from rtpo.run.cli import Parser, command, folder
 
@@ -47,21 +47,18 @@ def main(arguments: list[str] | None = None) -> int:
         pages.save(whole, paper)
         return 0
     if given.table is not None:
-        table, again = named(given.results, given.table), f"{COMMAND} --table {given.table}"
-        tables, files = pages.layouts([table]), pages.files_of([table], output / "paper")
+        again, table = f"{COMMAND} --table {given.table}", named(given.results, given.table)
+        shown, files = pages.layouts([table]), pages.files_of([table], output / "paper")
     else:
         again = f"{COMMAND} {' '.join(map(str, given.folders)) or f'--experiment {given.experiment}'}"
         columns = [] if given.columns in ("", "all") else given.columns.split(",")
         of_folders = folder_table(given.folders, columns) if given.folders else None
-        tables = [of_folders or run_table(given.results, given.experiment, columns)]
-        files = files_of(tables, output, whole=bool(given.columns))
+        runs = of_folders or run_table(given.results, given.experiment, columns)
+        shown, files = [runs if given.columns else short(runs)], files_of(runs, output, whole=bool(given.columns))
     if given.check:
         return told_stale(changed(files), again)
-    if given.table is None:
-        show(tables, output, whole=bool(given.columns))
-        return 0
     write(files)
-    print(*map(markdown, tables), *files, sep="\n")
+    print(*map(markdown, shown), *files, sep="\n")
     return 0
 
 

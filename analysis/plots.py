@@ -4,7 +4,9 @@ import hashlib
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import matplotlib.style
@@ -59,10 +61,8 @@ class Line:
             axes.vlines(x, low, high, color=self.look.colour, linewidth=1.0, zorder=2)
         elif (low < high).any():
             axes.fill_between(x, low, high, color=self.look.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2)
-        drawn = mark(self.look, self.width) | ({} if self.marks is None else {"markevery": list(self.marks)})
-        if self.marks is not None and not len(self.marks):
-            drawn["marker"] = "None"
-        axes.plot(x, mean, **drawn, label=self.label or None, zorder=3)
+        marks = None if self.marks is None else list(self.marks)
+        axes.plot(x, mean, **mark(self.look, self.width), markevery=marks, label=self.label, zorder=3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,16 +91,13 @@ def sheet(
     rows: Sequence[Sequence[Panel]], height: float, note: str, entries: Sequence[Entry] = (), *, columns: int = 3
 ) -> Figure:
     """A figure of lettered panels, above them one legend of `entries` in so many columns at most, under them what the
-    runs are. Rows are `height` inches high and equally long; the last may be shorter."""
+    runs are. Rows are `height` inches high and equally long."""
     figure = Figure(figsize=(TWO_COLUMNS, height * len(rows) + 0.7))
-    all_axes = figure.subplots(len(rows), len(rows[0]), squeeze=False)
-    panels = [panel for row in rows for panel in row]
-    for axes in all_axes.flat[len(panels) :]:
-        axes.set_axis_off()
-    for place, (axes, panel) in enumerate(zip(all_axes.flat[: len(panels)], panels, strict=True)):
+    all_axes = figure.subplots(len(rows), len(rows[0]), squeeze=False).flat
+    for letter, axes, panel in zip(ascii_lowercase, all_axes, chain(*rows), strict=False):
         axes.xaxis.set_major_locator(MaxNLocator(5 if len(rows[0]) < 4 else 3, integer=True, min_n_ticks=3))
         panel.draw(axes)
-        axes.set_title(f"({chr(97 + place)}) {panel.title}")
+        axes.set_title(f"({letter}) {panel.title}")
     if entries:
         add_legend(figure, entries, columns)
     figure.supxlabel(textwrap.fill(note, LETTERS, break_on_hyphens=False), fontsize=6.5, color="0.35")
@@ -125,7 +122,7 @@ def save(draw: Callable[[], Figure], files: Sequence[Path]) -> list[Path]:
     with matplotlib.style.context(STYLE):
         figure = draw()
         png: dict[str, Any] = {"Software": None, NUMBERS: numbers(figure)}
-        pdf: dict[str, Any] = {"CreationDate": None, "Creator": None, "Producer": None}
+        pdf: dict[str, Any] = dict.fromkeys(("CreationDate", "Creator", "Producer"))
         for path in files:
             path.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(path, metadata=png if path.suffix == ".png" else pdf)
@@ -147,11 +144,11 @@ def is_stale(png: Path, draw: Callable[[], Figure]) -> bool:
 
 def numbers(figure: Figure) -> str:
     """A checksum of what a figure shows: its points, to six digits, and what stands under it."""
-    lines = [line.get_xydata() for axes in figure.axes for line in axes.lines]
-    others = [drawn for axes in figure.axes for drawn in axes.collections]
-    paths = [path.vertices for drawn in others for path in drawn.get_paths()]
-    marks = [array for drawn in others for array in (drawn.get_offsets(), drawn.get_array()) if array is not None]
-    points = [np.asarray(array, float).ravel() + 0.0 for array in (*lines, *paths, *marks)]
+    arrays = [line.get_xydata() for axes in figure.axes for line in axes.lines]
+    drawn = [collection for axes in figure.axes for collection in axes.collections]
+    arrays += [path.vertices for each in drawn for path in each.get_paths()]
+    arrays += [marks for each in drawn for marks in (each.get_offsets(), each.get_array()) if marks is not None]
+    points = (np.asarray(array, float).ravel() + 0.0 for array in arrays)
     text = "\n".join(" ".join(f"{value:.6g}" for value in array) for array in points)
     return hashlib.sha256(f"{text}\n{figure.get_supxlabel()}".encode()).hexdigest()
 

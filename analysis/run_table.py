@@ -229,17 +229,14 @@ def short(table: Table) -> Table:
     return replace(table, frame=frame)
 
 
-def files_of(shown: Sequence[Table], output: Path, whole: bool = False) -> dict[Path, str]:
-    """Tables in every format; in LaTeX, which has to fit a page, as `short` has them, or `whole`."""
-    files = tables.files_of(shown, output)
-    if whole:
-        return files
-    narrow = tables.files_of(map(short, shown), output)
-    return {path: narrow[path] if path.suffix == ".tex" else text for path, text in files.items()}
+def files_of(table: Table, output: Path, whole: bool = False) -> dict[Path, str]:
+    """A table in every format; in LaTeX, which has to fit a page, as `short` has it, or `whole`."""
+    narrow = tables.files_of([table if whole else short(table)], output)
+    return tables.files_of([table], output) | {path: text for path, text in narrow.items() if path.suffix == ".tex"}
 
 
-def show(shown: Sequence[Table], output: Path, whole: bool = False) -> None:
-    """Write tables in every format and print them, `whole` or as `short` has them."""
-    files = files_of(shown, output, whole)
+def show(table: Table, output: Path) -> None:
+    """Write a table in every format and print it as `short` has it."""
+    files = files_of(table, output)
     tables.write(files)
-    print(*(tables.markdown(table if whole else short(table)) for table in shown), *files, sep="\n")
+    print(tables.markdown(short(table)), *files, sep="\n")

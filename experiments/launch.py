@@ -267,7 +267,7 @@ def write_tables(launch: Launched) -> int:
     status = 0
     for results, name in places:
         try:
-            show([run_table(Path(results), name)], Path(results) / "tables")
+            show(run_table(Path(results), name), Path(results) / "tables")
         except DataError as error:
             print(f"error: {error}", file=sys.stderr)
             status = 1

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from analysis.figures.runs import draw_training
 from analysis.run_table import run_table
-from analysis.run_table import show as show_tables
+from analysis.run_table import show as show_table
 from experiments.training import train
 from rtpo.errors import ConfigError, Stopped
 from rtpo.run.cli import Parser, command, composed
@@ -53,7 +53,7 @@ def train_all(configs: list[RunConfig], stop: StopRequest) -> None:
 def show(config: RunConfig) -> None:
     """Tables and figures of the configuration's experiment, beside its records. Raises DataError without any."""
     results = Path(config.results)
-    show_tables([run_table(results, config.experiment_name)], results / "tables")
+    show_table(run_table(results, config.experiment_name), results / "tables")
     print(*draw_training(results, config.experiment_name, results / "figures"), sep="\n")
     print(f"More columns: python analysis/make_tables.py --experiment {config.experiment_name} --columns all")
 
