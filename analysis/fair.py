@@ -6,7 +6,6 @@ mean, since the same warm starts and seeds run them all.
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from math import isnan, nan
@@ -68,17 +67,13 @@ class Comparison:
     has_room: bool = True
 
     @property
-    def decisive_p(self) -> float:
-        """Adjusted, where the comparison is of the family."""
-        return self.p if self.adjusted is None else self.adjusted
-
-    @property
     def verdict(self) -> str:
         """`above` or `below` where p decides and the mean is of interest, `level` where the interval is within what is
         not, `undecided` otherwise, and `no room` where credit cannot be told; NO_VALUE without runs."""
         if self.here is None or not self.has_room:
             return NO_VALUE if self.here is None else "no room"
-        if self.decisive_p < 0.05 and abs(self.here.mean) >= LEAST:
+        p = self.p if self.adjusted is None else self.adjusted
+        if p < 0.05 and abs(self.here.mean) >= LEAST:
             return "above" if self.here.mean > 0 else "below"
         return "level" if self.here.low > -LEAST and self.here.high < LEAST else "undecided"
 
@@ -86,28 +81,6 @@ class Comparison:
     def is_covered(self) -> bool:
         """Whether the mean lies where it was predicted."""
         return self.here is not None and self.low <= self.here.mean <= self.high
-
-    @property
-    def is_of_one_walk(self) -> bool:
-        return len(self.tasks) == 1 and self.tasks[0] in WALKS
-
-    @property
-    def title(self) -> str:
-        return f"{title_of(self.configuration)} minus {title_of(self.against)}"
-
-    @property
-    def places(self) -> str:
-        return "the three walks" if self.tasks == WALKS else ", ".join(TASKS[task] for task in self.tasks)
-
-    @property
-    def predicted(self) -> str:
-        if isnan(self.low):
-            return "not predicted"
-        return f"{number(self.low, 1, 100, sign=True)} to {number(self.high, 1, 100, sign=True)}"
-
-    @property
-    def difference(self) -> str:
-        return NOT_RUN if self.here is None else percent(self.here, sign=True)
 
 
 NOT_PREDICTED = [
@@ -191,38 +164,52 @@ def _estimated(of: Comparison, with_room: pd.Index) -> Comparison:
 # tables of docs/results/when.md
 
 
+@cache
+def _texts() -> pd.DataFrame:
+    """A row a comparison: the columns of the family's table, the cell of another table, and which table it is in."""
+    rows = []
+    for each in estimates():
+        low, high = (number(end, 1, 100, sign=True) for end in (each.low, each.high))
+        p = each.p if each.adjusted is None else each.adjusted
+        row = {
+            "Comparison": f"{title_of(each.configuration)} minus {title_of(each.against)}",
+            "Task": "the three walks" if each.tasks == WALKS else ", ".join(TASKS[task] for task in each.tasks),
+            "Predicted": "not predicted" if isnan(each.low) else f"{low} to {high}",
+            "These warm starts": NOT_RUN if each.here is None else percent(each.here, sign=True),
+            "Other warm starts": percent(each.elsewhere, sign=True),
+            "p": "< 0.001" if p < 0.001 else number(p, 3),
+            "Verdict": each.verdict,
+            "Covered": NO_VALUE if each.here is None else "yes" if each.is_covered else "no",
+        }
+        cell = f"{row['These warm starts']}{'' if each.has_room else ', no room'} ({row['Predicted']})"
+        is_of_one_walk = len(each.tasks) == 1 and each.tasks[0] in WALKS
+        rows.append({**row, "cell": cell, "in": "family" if each.in_family else "walk" if is_of_one_walk else "other"})
+    return pd.DataFrame(rows)
+
+
 def family() -> pd.DataFrame:
     """The primary family, in points."""
-    rows = []
-    for each in (each for each in estimates() if each.in_family):
-        row = {"Comparison": each.title, "Task": each.places, "Predicted": each.predicted}
-        row["These warm starts"] = each.difference
-        if each.here is not None:
-            row["Other warm starts"] = percent(each.elsewhere, sign=True)
-            row["p"] = "< 0.001" if each.decisive_p < 0.001 else number(each.decisive_p, 3)
-            row |= {"Verdict": each.verdict, "Covered": "yes" if each.is_covered else "no"}
-        rows.append(row)
-    return pd.DataFrame(rows).fillna(NO_VALUE)
+    texts = _texts()
+    return texts.loc[texts["in"] == "family", "Comparison":"Covered"]
 
 
 def by_walk() -> pd.DataFrame:
     """What the comparisons over the three walks are on each of them."""
-    return _by_task(each for each in estimates() if each.is_of_one_walk)
+    return _by_task("walk")
 
 
 def exploratory() -> pd.DataFrame:
     """All other comparisons outside of the family."""
-    return _by_task(each for each in estimates() if not each.in_family and not each.is_of_one_walk)
+    return _by_task("other")
 
 
-def _by_task(shown: Iterable[Comparison]) -> pd.DataFrame:
+def _by_task(table: str) -> pd.DataFrame:
     """A row for each two configurations, a column for each task: the difference in points, and in brackets what was
     predicted."""
-    rows: dict[str, dict[str, str]] = {}
-    for each in shown:
-        row = rows.setdefault(each.title, {"Comparison": each.title})
-        row[each.places] = f"{each.difference}{'' if each.has_room else ', no room'} ({each.predicted})"
-    return pd.DataFrame(list(rows.values())).fillna(NO_VALUE)
+    texts = _texts()[_texts()["in"] == table]
+    cells = texts.pivot(index="Comparison", columns="Task", values="cell")
+    ordered = cells.reindex(index=texts["Comparison"].unique(), columns=texts["Task"].unique())
+    return ordered.fillna(NO_VALUE).reset_index()
 
 
 def score() -> pd.DataFrame:
