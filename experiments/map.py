@@ -24,7 +24,7 @@ from rtpo.core.files import disk_errors, sha256, whole_lines, write_whole
 from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command
 from rtpo.run.records import RunFolder, provenance
-from rtpo.theory import regimes
+from rtpo.theory import regime_runs, regimes
 from rtpo.theory.regimes import Point
 
 RESULTS = PROJECT / "results" / "map"
@@ -51,7 +51,7 @@ def measured(job: Job) -> dict[str, Any]:
     """The line of a measurement."""
     kind, point, seed = job
     began = time.process_time()
-    found = regimes.frozen(point, seed) if kind == "frozen" else regimes.trained(point, seed)
+    found = regime_runs.frozen(point, seed) if kind == "frozen" else regime_runs.trained(point, seed)
     seconds = time.process_time() - began
     return {"kind": kind, **asdict(point), "seed": seed, **_rounded(found), "cpu_seconds": round(seconds, 3)}
 

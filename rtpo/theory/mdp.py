@@ -58,6 +58,15 @@ class MDP:
         return np.isin(np.arange(len(self.reward)), list(self.terminal))
 
 
+def softmax(logits: Table) -> Table:
+    return np.exp(log_softmax(logits))
+
+
+def log_softmax(logits: Table) -> Table:
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
 def state_values(mdp: MDP, policy: Table) -> Table:
     """V_k(s), [K + 1, S]: the mean reward from s at stage k on. At stage K and in terminal states it is reward[s]."""
     values, going = np.tile(mdp.reward, (mdp.horizon + 1, 1)), ~mdp.is_terminal

@@ -6,8 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from rtpo.core.seeds import generator
-from rtpo.theory.mdp import MDP, Table, action_values, advantages, backward_induction, state_values
-from rtpo.theory.tabular import softmax
+from rtpo.theory.mdp import MDP, Table, action_values, advantages, backward_induction, softmax, state_values
 
 TRIES = 100_000
 

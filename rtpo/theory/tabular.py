@@ -25,7 +25,7 @@ from rtpo.core.seeds import generator
 from rtpo.errors import ConfigError, DataError, NonFinite, StaleEngine
 from rtpo.harness.budget import Ledger, OpenPaths
 from rtpo.harness.notes import StepNotes
-from rtpo.theory.mdp import MDP, Table
+from rtpo.theory.mdp import MDP, Table, log_softmax, softmax
 from rtpo.types import (
     Boundary,
     Floats,
@@ -57,15 +57,6 @@ def start_task(state: int) -> Task:
 def tasks(mdp: MDP) -> list[Task]:
     """One task for each state that an episode may begin in."""
     return [start_task(int(state)) for state in np.flatnonzero(mdp.start)]
-
-
-def softmax(logits: Table) -> Table:
-    return np.exp(log_softmax(logits))
-
-
-def log_softmax(logits: Table) -> Table:
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

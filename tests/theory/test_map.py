@@ -13,10 +13,10 @@ from experiments import map as command
 from rtpo.run.config import PROJECT
 from rtpo.theory import luck, regimes
 from rtpo.theory.luck import LUCK, Decisions, LuckTask, gradient
-from rtpo.theory.mdp import value
+from rtpo.theory.mdp import softmax, value
 from rtpo.theory.mdps import uniform
-from rtpo.theory.regimes import Point, exact_noise, frozen, points, predicted
-from rtpo.theory.tabular import softmax
+from rtpo.theory.regime_runs import frozen
+from rtpo.theory.regimes import Point, exact_noise, points, predicted
 
 RESULTS = PROJECT / "results" / "map"
 JOBS: list[command.Job] = [

@@ -16,9 +16,9 @@ from rtpo.core.losses import TokenBatch
 from rtpo.core.losses import loss as loss_of
 from rtpo.errors import NonFinite
 from rtpo.rows import trajectory_rows
-from rtpo.theory.mdp import Table, action_values, backward_induction, state_values, value
+from rtpo.theory.mdp import Table, action_values, backward_induction, log_softmax, state_values, value
 from rtpo.theory.mdps import greedy, uniform
-from rtpo.theory.tabular import TabularHarness, log_softmax, tasks
+from rtpo.theory.tabular import TabularHarness, tasks
 from rtpo.types import Role, TrainRow
 from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
 

@@ -22,10 +22,10 @@ from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 from rtpo.theory.continuation import ContinuationSettings, tail_weights, watched
 from rtpo.theory.credit import CreditSettings, harness_on
-from rtpo.theory.mdp import MDP, Table
+from rtpo.theory.mdp import MDP, Table, softmax
 from rtpo.theory.mdps import ladder, lock, mixing, uniform, visits, weight_moments
 from rtpo.theory.order import OrderSettings, Regime, forward, in_order
-from rtpo.theory.tabular import softmax, tasks
+from rtpo.theory.tabular import tasks
 from rtpo.types import Role
 
 CONFIG = configured("rtpo", kl=0.0, trunks=12, group_size=4)
