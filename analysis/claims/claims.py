@@ -23,17 +23,14 @@ from analysis.paper.records import NOT_MEASURED, Missing
 from analysis.paper.slips import recomputed
 from analysis.paper.tables import PaperTable, committed, planned
 from analysis.stats import CONTRADICTED, SUPPORTED, UNDECIDED, Interval, verdict
-from analysis.study.plan import STUDIES, Study
-from analysis.study.results import DECODINGS, MEASURES, StudyResults, compare, of_study, results_of
+from analysis.study.results import MEASURES, RESULTS, StudyResults, compare, of_study
 from analysis.tables import MINUS, NO_VALUE, NOT_RUN, cell
 from analysis.theory.theorems import verdicts
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
-from rtpo.run.config import PROJECT
 from rtpo.run.records import SAFE_LOADER
 
 FILE = Path(__file__).with_name("claims.yaml")
-RESULTS = PROJECT / "results"
 SCALES = {"paper": "Paper scale", "toy": "Toy scale", "theory": "Theory", "printed": "The paper's printed numbers"}
 MIXED, NOT_TESTABLE = "mixed", "not testable"
 ORDER = (SUPPORTED, "consistent with", CONTRADICTED, "not consistent with", UNDECIDED)
@@ -105,11 +102,6 @@ def parts(results: Path = RESULTS) -> pd.DataFrame:
 
 
 @cache
-def _study(results: Path) -> StudyResults:
-    return of_study("toy") if results == RESULTS else results_of(Study(STUDIES / "toy.yaml", results / "toy"))
-
-
-@cache
 def _tables(results: Path) -> Mapping[str, PaperTable]:
     return committed() if results == RESULTS else planned(results)
 
@@ -117,7 +109,7 @@ def _tables(results: Path) -> Mapping[str, PaperTable]:
 def _judged(part: Part, scale: str, results: Path) -> Iterator[Row]:
     """What the records under a folder say of a part: rows with the verdict and the numbers."""
     if "pair" in part:
-        yield from _of_pair(part, _study(results))
+        yield from _of_pair(part, of_study("toy", results))
     elif "run" in part:
         groups = [_group(part, scale, label, results) for label in part["labels"]]
         pair = metrics.paired(groups[0], groups[-1]) if groups[0] and groups[-1] else None
@@ -140,7 +132,7 @@ def _judged(part: Part, scale: str, results: Path) -> Iterator[Row]:
 def _group(part: Part, scale: str, label: str, results: Path) -> Frames | None:
     """The complete runs of a configuration on a task."""
     if scale == "toy":
-        return _study(results).groups.get((part["task"], label, False))
+        return of_study("toy", results).groups.get((part["task"], label, False))
     records = _tables(results)["math_results"].records  # of the paper's profile, which all its tables share
     return records.condition(part["experiment"], part["task"]).groups.get(label)
 
@@ -230,23 +222,20 @@ RUNS: Mapping[str, Callable[[Frames, Frames], Values]] = {
 def _of_pair(part: Part, study: StudyResults) -> Iterator[Row]:
     """A pair of configurations on each task of the study that plans both; of success at other decodings, and at one
     rate for all, beside it."""
-    (first, second), own = part["pair"], study.study.decoding
-    settings = [(part["measure"], False)]
-    if part["measure"] == "success":
-        settings = [(own, False), *((mode, False) for mode in DECODINGS if own == "paper" and mode != own)]
-        settings += [(own, True)] * any(map(study.study.is_common, study.study.trained))
-    for place, (measure, is_common) in enumerate(settings):
+    first, second = part["pair"]
+    for title, (measure, is_common) in study.measures(part["measure"]).items():
+        what = part.get("what", f"{title_of(first)} minus {title_of(second)}, {MEASURES[measure][0]}")
+        what += ", one rate for all" * is_common
+        aside = part.get("aside", "") if title == "Verdict" else BESIDE
         for task in study.tasks:
             found = compare(study, task, first, second, measure, is_common=is_common)
             if found is None:
                 continue
-            titles = part.get("what", f"{title_of(first)} minus {title_of(second)}, {MEASURES[measure][0]}")
-            row = {"what": f"{TASKS[task].lower()}, {titles}" + ", one rate for all" * is_common}
             difference = found.interval
             if part.get("reverse") and difference is not None:
                 difference = replace(difference, mean=-difference.mean, low=-difference.high, high=-difference.low)
-            row |= {"verdict": NOT_RUN} if found.verdict == NOT_RUN else _decided(part, difference, found.pairs, 1, 100)
-            yield row | {"aside": BESIDE if place else part.get("aside", "")}
+            row = {"verdict": NOT_RUN} if found.verdict == NOT_RUN else _decided(part, difference, found.pairs, 1, 100)
+            yield {"what": f"{TASKS[task].lower()}, {what}", "aside": aside, **row}
 
 
 def study_claims() -> Sequence[Mapping[str, Any]]:
@@ -274,7 +263,7 @@ def overview() -> pd.DataFrame:
 
 def toy_evidence() -> pd.DataFrame:
     """The toy study's numbers that are not among its own claims, a column a task."""
-    tasks, rows = [TASKS[task] for task in _study(RESULTS).tasks], []
+    tasks, rows = [TASKS[task] for task in of_study("toy").tasks], []
     for claim, what, found in _evidence("toy"):
         shown = dict(zip(found["name"], found["shown"], strict=True))
         counts = " / ".join(dict.fromkeys(f"{count:.0f}" for count in found["n"]))

@@ -31,12 +31,9 @@ def claims(study: str) -> pd.DataFrame:
     """The study's claims: the difference on each task with its finished pairs of those planned, and the verdict; of
     success the verdicts at other decodings, and at one learning rate for all."""
     results = of_study(study)
-    own = results.study.decoding
-    decodings = {DECODINGS[mode].capitalize(): (mode, False) for mode in DECODINGS if mode != own}
-    decodings = {"Verdict": (own, False), **decodings, "One rate": (own, True)}
     rows = []
     for claim in study_claims():
-        measures = decodings if claim["measure"] == "success" else {"Verdict": (claim["measure"], False)}
+        measures = results.measures(claim["measure"])
         found = {
             title: [compare(results, task, *claim["pair"], measure, is_common=is_common) for task in results.tasks]
             for title, (measure, is_common) in measures.items()

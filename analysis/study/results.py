@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,7 +15,9 @@ from analysis.stats import Interval, verdict
 from analysis.study.plan import Study, named
 from analysis.tables import NOT_RUN
 from rtpo.errors import DataError
+from rtpo.run.config import PROJECT
 
+RESULTS = PROJECT / "results"
 OF_ANOTHER = ("budget.generated_tokens",)
 """a run's own setting where it has the generated tokens of another's"""
 DECODINGS = {"sampled": "temperature 1", "paper": "paper's decoding", "greedy": "greedy"}
@@ -36,16 +39,25 @@ class StudyResults:
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(task for task, *_ in self.planned))
 
+    def measures(self, measure: str) -> dict[str, tuple[str, bool]]:
+        """A measure of a claim by title, with whether it is at the rate that all share: success at the study's own
+        decoding, at the others, and at one rate."""
+        if measure != "success":
+            return {"Verdict": (measure, False)}
+        own = self.study.decoding
+        others = {DECODINGS[mode].capitalize(): (mode, False) for mode in DECODINGS if mode != own}
+        return {"Verdict": (own, False), **others, "One rate": (own, True)}
+
+
+def of_study(name: str, results: Path = RESULTS) -> StudyResults:
+    """The study of configs/study/<name>.yaml with the runs under <results>/<name>/. Raises DataError as `analysis.load`
+    does, and for a run with another learning rate than was chosen for it."""
+    return _of_study(name, results)
+
 
 @cache
-def of_study(name: str) -> StudyResults:
-    """The study of configs/study/<name>.yaml with the runs under results/<name>/. Raises DataError as
-    `analysis.load` does, and for a run with another learning rate than was chosen for it."""
-    return results_of(named(name))
-
-
-def results_of(study: Study) -> StudyResults:
-    """As `of_study`."""
+def _of_study(name: str, results: Path) -> StudyResults:
+    study = named(name, results / name)
     rows = [
         (place.task, place.configuration.label, study.is_common(part), part, place, str(place), rate)
         for part in study.trained
