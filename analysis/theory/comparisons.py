@@ -5,11 +5,10 @@ claim hold together at 95 % by Bonferroni's correction. It is supported where al
 none is wide, or where all lie above 0, as it says.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +27,12 @@ RESOLUTION = 0.1
 """half of an interval, as a share of the comparison's scale, that is too wide to decide"""
 SLACK = 0.02
 """of success: how far below the optimum still reaches it after a finite training (Theorem 1)"""
-GRID = ("siblings", "chains", "sigma_v", "sigma_a", "sigma_xi")
-"""of the measured errors of Theorem 2b"""
 ROUNDING = 1e-6
 """how far from 1 a weight may be that single precision makes"""
 BINS = 8
 """of about as many returns each, by the exact chance of success (Theorem 3)"""
 Row = tuple[str, float, float, float, float]
 """a text, and four numbers"""
-Line = dict[Hashable, Any]
 
 
 @cache
@@ -55,11 +51,6 @@ def select(theorem: int, folder: Path, kind: str, **values: object) -> pd.DataFr
     for name, value in {"kind": kind, **values}.items():
         frame = frame[frame[name] == value]
     return frame.dropna(axis="columns", how="all").infer_objects()
-
-
-def lines(theorem: int, folder: Path, kind: str, **values: object) -> list[Line]:
-    """The same as dictionaries."""
-    return select(theorem, folder, kind, **values).to_dict("records")
 
 
 # comparisons
@@ -93,13 +84,10 @@ def over_runs(folder: Path, kind: str, variant: str, key: str, family: str | Non
     frame = select(1, folder, kind)
     frame = frame if family is None else frame[frame["family"] == family]
     frame = frame.assign(below=frame["optimum"] - frame["success"], share=frame["agreeing"] / frame["decisions"])
-
-    def table(of: str) -> pd.DataFrame:
-        column = "success" if key == "above" else key
-        return frame[frame["variant"] == of].pivot(index="seed", columns=["family", "mdp"], values=column)
-
-    values = table("reverse_fresh") - table(variant) if key == "above" else table(variant)
-    return over_seeds_and_mdps(values.to_numpy(np.float64))
+    frame = frame.assign(above=frame["success"])
+    values = frame.pivot(index="seed", columns=["variant", "family", "mdp"], values=key)
+    found = values["reverse_fresh"] - values[variant] if key == "above" else values[variant]
+    return over_seeds_and_mdps(found.to_numpy(np.float64))
 
 
 def over_seeds_and_mdps(values: npt.NDArray[np.float64]) -> Interval:
@@ -150,14 +138,14 @@ def none(siblings: int, chains: int, sigma_v: float, sigma_a: float, sigma_xi: f
 
 def factors(folder: Path) -> pd.DataFrame:
     """Theorem 2a: the factor of each group size over MDPs by precision, then each mean by state and action."""
-    found = lines(2, folder, "factor")
+    found = select(2, folder, "factor")
     rows: list[Row] = []
-    for size in sorted({x["group_size"] for x in found}):
-        same = [x for x in found if x["group_size"] == size]
-        weights = np.array([x["error"] ** -2.0 for x in same])
-        mean = float(weights @ [x["factor"] for x in same] / weights.sum())
+    for size in sorted(found["group_size"].unique()):
+        same = found[found["group_size"] == size]
+        weights = same["error"] ** -2.0
+        mean = float(np.average(same["factor"], weights=weights))
         rows.append((f"G = {size:g}", shrinkage(size), mean, float(weights.sum() ** -0.5), 1.0))
-    for x in found:
+    for x in found.to_dict("records"):
         for cell in x["cells"]:
             what = f"G = {x['group_size']:g}, MDP {x['mdp']:g}, state {cell['state']}, action {cell['action']}"
             closed = shrinkage(x["group_size"]) * cell["advantage"]
@@ -169,7 +157,7 @@ def contaminations(folder: Path) -> pd.DataFrame:
     """Theorem 2a: the slope of a chain's estimate on its state's value, then each mean by state, (N-1)/N (V(S) - R)."""
     slopes: list[Row] = []
     cells: list[Row] = []
-    for x in lines(2, folder, "contamination"):
+    for x in select(2, folder, "contamination").to_dict("records"):
         name, share = f"N = {x['chains']:g}, MDP {x['mdp']:g}", 1 - 1 / x["chains"]
         slopes.append((name, share, x["slope"], x["error"], 1.0))
         for y in x["cells"]:
@@ -180,8 +168,8 @@ def contaminations(folder: Path) -> pd.DataFrame:
 def differences(folder: Path, closed: Callable[..., float]) -> pd.DataFrame:
     """Theorem 2b: MSE differences of the grid, against a formula. Scale: the sum of both errors."""
     rows: list[Row] = []
-    for x in lines(2, folder, "error"):
-        n, chains, *sigmas = (x[name] for name in GRID)
+    for x in select(2, folder, "error").to_dict("records"):
+        n, chains, *sigmas = (x[name] for name in ("siblings", "chains", "sigma_v", "sigma_a", "sigma_xi"))
         what = f"n = {n:g}, N = {chains:g}, σ = {', '.join(f'{sigma:.2g}' for sigma in sigmas)}"
         one, other = x["of_chains"], x["of_siblings"]
         error = float(np.hypot(one["error"], other["error"]))
@@ -225,13 +213,12 @@ def return_variances(folder: Path) -> pd.DataFrame:
 def weight_variances(folder: Path) -> pd.DataFrame:
     """Theorem 3: the stale weight's variance by the number of later turns, over seeds, against its exact mean over
     them. Scale: the weight's exact second moment."""
-    found = lines(3, folder, "weights", variant="stale")
+    found = select(3, folder, "weights", variant="stale")
     rows: list[Row] = []
-    for turns in sorted({x["later_turns"] for x in found} - {0}):
-        same = [x for x in found if x["later_turns"] == turns]
-        exact, mean = (float(np.mean([x[key] for x in same])) for key in ("exact", "variance"))
-        error = sum(x["error"] ** 2 for x in same) ** 0.5 / len(same)
-        rows.append((f"{turns:.0f}", exact, mean, error, 1 + exact))
+    for turns in sorted({*found["later_turns"]} - {0}):
+        same = found[found["later_turns"] == turns]
+        exact, mean, error = same["exact"].mean(), same["variance"].mean(), (same["error"] ** 2).sum() ** 0.5
+        rows.append((f"{turns:.0f}", exact, mean, error / len(same), 1 + exact))
     return compared(rows)
 
 

@@ -13,7 +13,7 @@ from analysis.looks import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILION, Style
 from analysis.looks import Line as LineStyle
 from analysis.plots import Framed, Line, Panel, handle, points, sheet
 from analysis.theory import comparisons
-from analysis.theory.comparisons import FOLDER, lines, over_seeds_and_mdps, select
+from analysis.theory.comparisons import FOLDER, over_seeds_and_mdps, select
 from analysis.theory.theorems import FAMILIES
 
 SCALE = "Tables, not language models."
@@ -53,14 +53,14 @@ def theory_1() -> Figure:
 
 
 def _training(variant: str, family: str) -> Line:
-    runs = lines(1, FOLDER, "training", variant=variant, family=family)
-    steps = [step for step, _ in runs[0]["curve"]]
-    seeds, mdps = (sorted({run[key] for run in runs}) for key in ("seed", "mdp"))
-    curves = {(run["seed"], run["mdp"]): [100 * y / run["optimum"] for _, y in run["curve"]] for run in runs}
-    table = np.array([[curves[seed, mdp] for mdp in mdps] for seed in seeds])
-    band = [over_seeds_and_mdps(table[:, :, point]) for point in range(len(steps))]
+    steps = select(1, FOLDER, "training", variant=variant, family=family).explode("curve")
+    steps[["step", "success"]] = steps["curve"].tolist()
+    tables = steps.assign(share=100 * steps["success"] / steps["optimum"]).pivot(
+        index=["step", "seed"], columns="mdp", values="share"
+    )
+    band = [over_seeds_and_mdps(table.to_numpy(float)) for _, table in tables.groupby("step")]
     ends = ([getattr(found, end) for found in band] for end in ("mean", "low", "high"))
-    return Line(points(steps, *ends), LOOKS[variant], marks=())
+    return Line(points(steps["step"].unique(), *ends), LOOKS[variant], marks=())
 
 
 def theory_2() -> Figure:
@@ -70,11 +70,10 @@ def theory_2() -> Figure:
     groups = [int(what.removeprefix("G = ")) for what in factors["what"]]
     factor = [_closed(groups, factors["closed"], "(G−2)/(G−1)"), _measured(groups, factors, BLUE, "o", "measured")]
     state = []
-    found = lines(2, FOLDER, "contamination")
-    sizes = sorted({one["chains"] for one in found})
-    for size, colour, marker in zip(sizes, (VERMILION, PURPLE), "sD", strict=True):
-        cells = [cell for one in found if one["chains"] == size for cell in one["cells"]]
-        x, mean, error = (np.array([cell[key] for cell in cells]) for key in ("value_above", "mean", "error"))
+    found = select(2, FOLDER, "contamination").explode("cells")
+    for size, colour, marker in zip(sorted(found["chains"].unique()), (VERMILION, PURPLE), "sD", strict=True):
+        cells = pd.DataFrame(found.loc[found["chains"] == size, "cells"].tolist())
+        x, mean, error = (cells[key].to_numpy() for key in ("value_above", "mean", "error"))
         ends = np.array([x.min(), x.max()])
         values = points(x, mean, mean - 2 * error, mean + 2 * error)
         state.append(Line(points(ends, (1 - 1 / size) * ends), _look(colour, "", "-"), 0.8))

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis import stats
 from analysis.tables import NO_VALUE, NOT_RUN, Number, number, percent
-from analysis.theory.comparisons import CLAIMS, FOLDER, lines, over_runs, verdict
+from analysis.theory.comparisons import CLAIMS, FOLDER, over_runs, select, verdict
 from analysis.theory.records import MissingRecords
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
@@ -91,10 +91,10 @@ def weights(folder: Path = FOLDER) -> pd.DataFrame:
     """Theorem 3a: what RTPO trained on."""
     rows = []
     for variant, name in (("fresh", "before every turn"), ("stale", "none within the step")):
-        found = lines(3, folder, "weights", variant=variant)
-        siblings, turns, newest = (sum(x[key] for x in found) for key in ("n", "turns", "newest"))
-        farthest = max(x["farthest"] for x in found)
-        rows.append((name, f"{siblings:,.0f}", f"{turns:,.0f}", _percent(newest / turns), f"{farthest:.2g}"))
+        found = select(3, folder, "weights", variant=variant)
+        siblings, turns, newest = found[["n", "turns", "newest"]].sum()
+        row = (name, f"{siblings:,.0f}", f"{turns:,.0f}", _percent(newest / turns), f"{found['farthest'].max():.2g}")
+        rows.append(row)
     titles = ("Synchronisation", "Siblings", "Later turns", "Of the newest weights, %", "Farthest from 1")
     return pd.DataFrame(rows, columns=titles)
 
