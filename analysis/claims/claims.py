@@ -4,12 +4,11 @@ study's claims."""
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import yaml
 
@@ -23,7 +22,7 @@ from analysis.paper.records import NOT_MEASURED, Missing
 from analysis.paper.slips import recomputed
 from analysis.paper.tables import PaperTable, committed, planned
 from analysis.stats import CONTRADICTED, SUPPORTED, UNDECIDED, Interval, verdict
-from analysis.study.results import MEASURES, RESULTS, StudyResults, compare, of_study
+from analysis.study.results import MEASURES, RESULTS, StudyResults, compare, less, of_study
 from analysis.tables import MINUS, NO_VALUE, NOT_RUN, cell
 from analysis.theory.theorems import verdicts
 from rtpo.core.names import nearest
@@ -44,7 +43,6 @@ FIELDS = (
 )
 Part = Mapping[str, Any]
 Row = dict[str, Any]
-Values = npt.NDArray[np.float64]
 
 
 def together(verdicts: Iterable[str], *, every: bool = False) -> str:
@@ -116,8 +114,7 @@ def _judged(part: Part, scale: str, results: Path) -> Iterator[Row]:
         if pair is None or not len(pair[0].runs):
             yield {"verdict": NOT_RUN}
         else:
-            found = metrics.run_interval(pair[0], RUNS[part["run"]](*pair))
-            yield _decided(part, found, len(pair[0].runs), part.get("digits", 3))
+            yield _decided(part, RUNS[part["run"]](*pair), len(pair[0].runs), part.get("digits", 3))
     elif "theorem" in part:
         theorem = verdicts(results / "theory").set_index("Key").loc[part["theorem"]]
         yield {"what": theorem["Claim"], "verdict": theorem["Verdict"], "shown": theorem["Intervals"]}
@@ -178,45 +175,41 @@ def _decided(part: Part, found: Interval | None, pairs: int, digits: int, scale:
     }
 
 
-def _ratio_gain(group: Frames) -> Values:
-    """The ratio of the last fifth of the steps less that of the first."""
+def _ratio_gain(group: Frames) -> "pd.Series[float]":
+    """The ratio of the last fifth of the steps less that of the first, by run."""
 
     def gain(values: "pd.Series[float]") -> float:
         size = max(1, len(values) // LATE)
         return float(values.iloc[-size:].mean() - values.iloc[:size].mean()) if len(values) > 1 else float("nan")
 
-    gains = metrics.training_curve(group)["ratio"].dropna().groupby("run").agg(gain)
-    return np.asarray(gains.reindex(group.names), np.float64)
+    return metrics.training_curve(group)["ratio"].dropna().groupby("run").agg(gain).reindex(group.names)
 
 
-def _ties_beyond(three: Frames, four: Frames) -> Values:
+def _ties_beyond(three: Frames, four: Frames) -> Interval | None:
     """The zero-advantage rate at G = 4, 1 - 3 E[p(1-p)], less what that at G = 3, 1 - 2 E[p(1-p)], gives for it, in the
     first data step, before which both have the same weights."""
     small, large = (
-        metrics.training_curve(group)["ties"].groupby("run").first().reindex(group.names).to_numpy(np.float64)
+        metrics.training_curve(group)["ties"].groupby("run").first().reindex(group.names).to_numpy()
         for group in (three, four)
     )
-    return np.asarray(large - (1 - 1.5 * (1 - small)), np.float64)
+    return metrics.run_interval(three, large - (1 - 1.5 * (1 - small)))
 
 
-def _calls(group: Frames) -> Values:
-    """Calls that a tool ran, a held-out episode after training."""
-    answers = group.answers[(group.answers["when"] == "after") & (group.answers["mode"] == "sampled")]
-    each = answers["executed"].astype(float).groupby(answers["run"]).mean()
-    return np.asarray(each.reindex(group.names), np.float64)
+def _calls(group: Frames) -> "pd.Series[float]":
+    """Calls that a tool ran, a held-out episode after training, by run."""
+    answers = group.answers.query("when == 'after' and mode == 'sampled'")
+    return answers["executed"].astype(float).groupby(answers["run"]).mean().reindex(group.names)
 
 
-RUNS: Mapping[str, Callable[[Frames, Frames], Values]] = {
+RUNS: Mapping[str, Callable[[Frames, Frames], Interval | None]] = {
     # in the geometric mean over tokens and steps
-    "ratio": lambda first, _: np.exp(-metrics.mean_over_steps(first, "kl").to_numpy()),
-    "context_ratio": lambda first, other: (
-        metrics.context_ratio(first).to_numpy() - metrics.context_ratio(other).to_numpy()
-    ),
-    "ratio_gain": lambda first, _: _ratio_gain(first),
+    "ratio": lambda first, _: metrics.run_interval(first, np.exp(-metrics.mean_over_steps(first, "kl"))),
+    "context_ratio": partial(less, metrics.context_ratio),
+    "ratio_gain": lambda first, _: metrics.run_interval(first, _ratio_gain(first)),
     "ties_beyond": _ties_beyond,
-    "calls": lambda first, other: _calls(first) - _calls(other),
+    "calls": partial(less, _calls),
 }
-"""numbers of pairs of runs, in their order; of one label both are the same runs"""
+"""numbers of pairs of runs; of one label both are the same runs"""
 
 
 def _of_pair(part: Part, study: StudyResults) -> Iterator[Row]:

@@ -99,7 +99,7 @@ def _success(mode: str, first: Frames, second: Frames) -> Interval | None:
     return None if one is None or other is None else metrics.difference(one, other)
 
 
-def _less(value: Callable[[Frames], "pd.Series[float]"], first: Frames, second: Frames) -> Interval | None:
+def less(value: Callable[[Frames], "pd.Series[float]"], first: Frames, second: Frames) -> Interval | None:
     """By how much the first has more."""
     return metrics.run_interval(first, value(first).to_numpy() - value(second).to_numpy())
 
@@ -110,8 +110,8 @@ def _saved(column: str, first: Frames, second: Frames) -> Interval | None:
 
 MEASURES: Mapping[str, tuple[str, Callable[[Frames, Frames], Interval | None]]] = {
     **{mode: (f"success, {title}, points", partial(_success, mode)) for mode, title in DECODINGS.items()},
-    "ratio": ("context ratio × 100", partial(_less, metrics.context_ratio)),
-    "ties": ("zero advantages, points fewer", partial(_less, lambda group: -metrics.mean_over_steps(group, "ties"))),
+    "ratio": ("context ratio × 100", partial(less, metrics.context_ratio)),
+    "ties": ("zero advantages, points fewer", partial(less, lambda group: -metrics.mean_over_steps(group, "ties"))),
     "seconds": ("training seconds saved, %", partial(_saved, "training_seconds")),
     "tokens": ("generated tokens saved, %", partial(_saved, "generated_tokens")),
 }
