@@ -102,7 +102,7 @@ class Trial:
         if process.poll() is None:
             self._disturb(fault, psutil.Process(process.pid))
         said = process.communicate()[1]
-        self._check(process.returncode, said, (0, 75, -signal.SIGKILL), must_name=fault.kind != "kill")
+        self._check(process.returncode, said, (0, 75, -signal.SIGKILL), by_us=fault.kind != "kill")
         if not self.folder.is_finished:
             self._change(fault)
 
@@ -151,7 +151,7 @@ class Trial:
             process = self._start()
             said = process.communicate()[1]
             status = process.returncode
-            self._check(status, said, (0,), must_name=True)
+            self._check(status, said, (0,), by_us=True)
             if command := re.search("`(.*?)`", said) if status else None:
                 subprocess.run(command[1], shell=True, check=True)
                 self.events.append(f"`{command[1].split()[0]}`")
@@ -165,14 +165,16 @@ class Trial:
         if (datetime.now(UTC) - ended).total_seconds() < self._back:
             raise RuntimeError("the clock was not set back")
 
-    def _check(self, status: int, said: str, usual: Sequence[int], *, must_name: bool) -> None:
-        """Raises RuntimeError for an end that is neither usual nor a refusal in a sentence."""
+    def _check(self, status: int, said: str, usual: Sequence[int], *, by_us: bool) -> None:
+        """Raises RuntimeError for an end that is neither usual nor, `by_us`, a refusal in a sentence with a name; after a
+        kill, Ray's traceback will do."""
         if status in usual:
             return
         self.events.append("refused")
         names = OVERLOADED in said or str(self.results) in said
-        is_sentence = "error: " in said and "Traceback" not in said and (names or not must_name)
-        if status != 1 or not is_sentence or len(self.events) > 8:
+        refused = "error: " in said and "Traceback" not in said and names
+        killed = not by_us and ("error: " in said or "ray.exceptions" in said)
+        if status != 1 or not (refused or killed) or len(self.events) > 8:
             raise RuntimeError(f"ended with status {status}: {said[-500:]}")
 
 
