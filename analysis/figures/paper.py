@@ -94,7 +94,8 @@ def consistency(source: Source) -> Figure:
 
     def panel(task: str, row: Row, column: str, what: str, span: tuple[float, float]) -> Panel:
         readings = [partial(_readings, task=task, row=row)] if is_paper and column == "ratio" else []
-        lines = _lines(row, partial(by_step, column=column), few=True)
+        # by data step, at the whole steps where all runs have a value
+        lines = _lines(row, lambda frames: metrics.spread(metrics.whole_steps(frames)[column].unstack("run")), few=True)
         x = "Data step" if column == "kl" else ""
         return Panel(f"{TASKS[task]}: {what}", lines, x, framed=[*readings, plots.around(*span)])
 
@@ -151,12 +152,6 @@ def success(source: Source) -> Figure:
         panels.append([first, panel(task, row, "seconds", seconds[1], f"Training {seconds[0]}")])
     note = "Bands and bars: 95 % intervals over runs and questions; of one run over questions alone."
     return plots.sheet(panels, 2.0, _about(source, rows, note), _legend(rows))
-
-
-def by_step(frames: Frames, column: str) -> pd.DataFrame:
-    """A column of `metrics.training_curve` by data step: x, mean, low and high over the runs, at the whole steps where
-    all have a value."""
-    return metrics.spread(metrics.whole_steps(frames)[column].unstack("run"))
 
 
 FIGURES: Mapping[str, Callable[[Source], Figure]] = {

@@ -10,6 +10,8 @@ from typing import Any
 
 from rtpo.errors import DataError
 
+TEXT = cache(ast.unparse)
+"""of a part of a formula, once"""
 NAME = re.compile(r"\b[A-Za-z_]\w*(?:\.\w+)*(?!\w*\()")
 OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -51,7 +53,7 @@ def evaluate(formula: str, value_of: Callable[[str], Any]) -> Any:
             case ast.Constant(value=int(number)):
                 return Fraction(number)
             case ast.Name() | ast.Attribute():
-                return value_of(ast.unparse(node))
+                return value_of(TEXT(node))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return value(operand) * -1
             case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
