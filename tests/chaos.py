@@ -166,8 +166,8 @@ class Trial:
             raise RuntimeError("the clock was not set back")
 
     def _check(self, status: int, said: str, usual: Sequence[int], *, by_us: bool) -> None:
-        """Raises RuntimeError for an end that is neither usual nor, `by_us`, a refusal in a sentence with a name; after a
-        kill, Ray's traceback will do."""
+        """Raises RuntimeError for an end that is neither usual nor, `by_us`, a refusal in a sentence with a name.
+        Otherwise, after a kill, Ray's traceback will do."""
         if status in usual:
             return
         self.events.append("refused")
