@@ -35,14 +35,17 @@ def held_out(group: Frames, when: str, mode: str) -> pd.DataFrame | None:
     table = group.questions[(levels.get_level_values("when") == when) & (levels.get_level_values("mode") == mode)]
     if not len(table):
         return None
-    success = table["success"].droplevel(["when", "mode", "step"]).unstack(["split", "question"]).sort_index(axis=1)
-    counts = table.groupby("run").size()
-    if table["samples"].nunique() != 1 or len(counts) != len(group.runs) or (counts != success.shape[1]).any():
+    # the rows of a run stand together, its questions in order
+    questions, count = table.droplevel(["run", "when", "mode", "step"]).index, len(table) // len(group.names)
+    alike = [
+        questions[start : start + count].equals(questions[:count]) for start in range(0, len(table), max(1, count))
+    ]
+    if len(alike) != len(group.names) or not all(alike) or table["samples"].nunique() != 1:
         raise DataError(
             f"The runs of {group.label!r} ({', '.join(group.names)}) differ in the questions or samples of their "
             f"{mode} evaluation {when!r}: evaluate them alike."
         )
-    return success.loc[group.names].set_axis(_places(group))
+    return pd.DataFrame(table["success"].to_numpy().reshape(-1, count), _places(group), questions[:count])
 
 
 @lru_cache(maxsize=2048)

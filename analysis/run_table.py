@@ -121,7 +121,9 @@ def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
     for an unknown column."""
     rows, notes = groups(experiment(results, name)), []
     if name.startswith(ABLATIONS):
-        bases = _bases(results, name.removeprefix(ABLATIONS))
+        names = [base + name.removeprefix(ABLATIONS) for base in reversed(BASES)]
+        parts = [groups(experiment(results, base)) for base in names if (results / base).exists()]
+        bases = {label: group for part in parts for label, group in part.items()}
         wanted = dict.fromkeys(base for label in rows if (base := base_of(label)) is not None)
         rows = {label: bases[label] for label in wanted if label in bases} | rows
         if lacking := [title_of(label) for label in wanted if label not in bases]:
@@ -129,11 +131,6 @@ def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
     if begun := [folder.name for folder in unfinished(results / name)]:
         notes.append(f"Left out, because not finished: {', '.join(begun)}.")
     return _table(f"{name}_runs", f"Runs of {name}.", list(rows.values()), columns, notes)
-
-
-def _bases(results: Path, place: str) -> dict[str, Frames]:
-    names = [f"{base}{place}" for base in reversed(BASES) if (results / f"{base}{place}").exists()]
-    return {label: group for name in names for label, group in groups(experiment(results, name)).items()}
 
 
 def folder_table(folders: Sequence[Path], columns: Sequence[str] = ()) -> Table:
