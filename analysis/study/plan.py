@@ -270,7 +270,7 @@ class Study:
 
     def _searched(self) -> list[tuple[str, str]]:
         """The tasks and configurations whose rates are searched for, those of the core first."""
-        parts = [part for part in self.parts if "tasks" in self._plan[part]]
+        parts = [part for part in self.parts if "configurations" in self._plan[part]]
         searched = (
             (self._task(task)["rates_from"], configuration.rate_of)
             for part in sorted(parts, key=lambda part: (part != CORE, part == RATES))

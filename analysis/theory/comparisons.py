@@ -83,9 +83,10 @@ def over_runs(folder: Path, kind: str, variant: str, key: str, family: str | Non
     lines', `below` the optimum, `above` it by a variant's success, or the `share` of optimal decisions."""
     frame = select(1, folder, kind)
     frame = frame if family is None else frame[frame["family"] == family]
-    frame = frame.assign(below=frame["optimum"] - frame["success"], share=frame["agreeing"] / frame["decisions"])
-    frame = frame.assign(above=frame["success"])
-    values = frame.pivot(index="seed", columns=["variant", "family", "mdp"], values=key)
+    below, share = frame["optimum"] - frame["success"], frame["agreeing"] / frame["decisions"]
+    values = frame.assign(below=below, share=share, above=frame["success"]).pivot(
+        index="seed", columns=["variant", "family", "mdp"], values=key
+    )
     found = values["reverse_fresh"] - values[variant] if key == "above" else values[variant]
     return over_seeds_and_mdps(found.to_numpy(np.float64))
 

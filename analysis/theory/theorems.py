@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -40,12 +41,12 @@ def verdicts(folder: Path = FOLDER) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["Key", "Theorem", "Claim", "Intervals", "Verdict"]).astype(str)
 
 
-def order(folder: Path = FOLDER) -> pd.DataFrame:
+def order() -> pd.DataFrame:
     """Theorem 1: success of learned policies."""
     rows = []
     settings = [*product(["sweep"], [*FAMILIES, None]), ("training", None)]
     for (kind, family), variant in product(settings, VARIANTS):
-        read = partial(over_runs, folder, kind, variant, family=family)
+        read = partial(over_runs, FOLDER, kind, variant, family=family)
         below, above = read("below"), read("above")
         row = [kind, FAMILIES.get(family or "", "both"), VARIANTS[variant]]
         row += [_percent(read(key).mean) for key in ("success", "optimum")]
@@ -56,60 +57,58 @@ def order(folder: Path = FOLDER) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*titles, "Optimal decisions", "One improvement"])
 
 
-def compared(*keys: str, folder: Path = FOLDER) -> pd.DataFrame:
+def compared(*keys: str) -> pd.DataFrame:
     """The comparisons of a claim of CLAIMS, or of several with one measurement: of groups and their cells the groups,
     each with how many means of its cells reach their closed form. Raises DataError for another name."""
-    if unknown := [key for key in keys if key not in CLAIMS]:
-        raise DataError(f"no claim {unknown[0]!r}; {nearest(unknown[0], CLAIMS)}.")
-    frames = {key: CLAIMS[key][2](folder) for key in keys}
-    every = next(iter(frames.values()))
+    frames = {key: _texts(key) for key in keys}
+    every = frames[keys[0]]
     is_cell = every["what"].str.contains("state")
     first = every[~is_cell]
-    columns = {"What": first["what"].tolist(), "Measured": measured(first)}
+    columns: dict[str, Any] = {"What": first["what"], "Measured": first["measured"]}
     for key, frame in frames.items():
         title = key.rpartition("_")[2].capitalize() if len(keys) > 1 else "Closed form"
-        columns[title] = _numbers(frame.loc[~is_cell, "closed"])
-        columns[f"{title} inside"] = _reached(frame[~is_cell])
+        columns |= {title: frame.loc[~is_cell, "closed"], f"{title} inside": frame.loc[~is_cell, "inside"]}
     if is_cell.any():
-        cells = [every.loc[every["what"].str.startswith(f"{what}, "), "reaches"] for what in first["what"]]
-        columns["Means that agree"] = [f"{x.sum()} of {len(x)}" for x in cells]
+        cells = [every.loc[every["what"].str.startswith(f"{what}, "), "inside"] for what in first["what"]]
+        columns["Means that agree"] = [f"{(x == 'yes').sum()} of {len(x)}" for x in cells]
     return pd.DataFrame(columns)
 
 
-def returns(folder: Path = FOLDER) -> pd.DataFrame:
+def returns() -> pd.DataFrame:
     """Theorems 3a and 3b: the returns of fresh siblings by the exact action value p."""
-    mean, square = (CLAIMS[key][2](folder) for key in ("theorem_3a_unbiased", "theorem_3b_variance"))
+    mean, square = _texts("theorem_3a_unbiased"), _texts("theorem_3b_variance")
     columns = {
-        "p": mean["what"].str.removeprefix("p = "),
-        **{"Mean return minus p": measured(mean), "0 inside": _reached(mean)},
-        **{"Squared distance from p": measured(square), "p(1−p)": _numbers(square["closed"])},
+        **{"p": mean["what"].str.removeprefix("p = "), "Mean return minus p": mean["measured"]},
+        **{"0 inside": mean["inside"], "Squared distance from p": square["measured"]},
+        **{"p(1−p)": square["closed"], "p(1−p) inside": square["inside"]},
     }
-    return pd.DataFrame({**columns, "p(1−p) inside": _reached(square)})
+    return pd.DataFrame(columns)
 
 
-def weights(folder: Path = FOLDER) -> pd.DataFrame:
+def _texts(key: str) -> pd.DataFrame:
+    """The comparisons of a claim as texts: what, measured, closed, and whether that is inside of the interval."""
+    if key not in CLAIMS:
+        raise DataError(f"no claim {key!r}; {nearest(key, CLAIMS)}.")
+    frame = CLAIMS[key][2](FOLDER)
+    columns = {
+        "what": frame["what"],
+        "measured": [str(Number(x["mean"], x["low"], x["high"], 3)) for x in frame.to_dict("records")],
+        "closed": [number(value, 3) for value in frame["closed"].tolist()],
+        "inside": frame["reaches"].map({True: "yes", False: "**no**"}),
+    }
+    return pd.DataFrame(columns)
+
+
+def weights() -> pd.DataFrame:
     """Theorem 3a: what RTPO trained on."""
     rows = []
     for variant, name in (("fresh", "before every turn"), ("stale", "none within the step")):
-        found = select(3, folder, "weights", variant=variant)
+        found = select(3, FOLDER, "weights", variant=variant)
         siblings, turns, newest = found[["n", "turns", "newest"]].sum()
         row = (name, f"{siblings:,.0f}", f"{turns:,.0f}", _percent(newest / turns), f"{found['farthest'].max():.2g}")
         rows.append(row)
     titles = ("Synchronisation", "Siblings", "Later turns", "Of the newest weights, %", "Farthest from 1")
     return pd.DataFrame(rows, columns=titles)
-
-
-def measured(frame: pd.DataFrame) -> list[str]:
-    """The means of comparisons with their intervals."""
-    return [str(Number(x["mean"], x["low"], x["high"], 3)) for x in frame.to_dict("records")]
-
-
-def _numbers(values: pd.Series) -> list[str]:
-    return [number(float(value), 3) for value in values.tolist()]
-
-
-def _reached(frame: pd.DataFrame) -> list[str]:
-    return ["yes" if reaches else "**no**" for reaches in frame["reaches"]]
 
 
 def _percent(value: float) -> str:
