@@ -125,7 +125,7 @@ class Study:
         rates, settings = self._rates(), self._plan[part]
         pairs = product(settings["seeds"], range(settings["warm_starts"]))
         for seed, number in sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % settings["warm_starts"], pair[0])):
-            for task, configuration in product(settings["tasks"], _configurations(settings)):
+            for task, configuration in product(settings["tasks"], settings["configurations"]):
                 chosen = rates.get(self._task(task)["rates_from"], {})
                 rate, label = chosen.get(configuration.rate_of), configuration.label
                 if self.is_common(part) and (rate is None or rate != chosen.get(COMMON)):
@@ -211,10 +211,10 @@ class Study:
         """The best of what was tried from the first rates on outward: of one configuration, or of the core's where it
         is COMMON. A configuration whose search begins with what was tried for the core's has no best before the core's
         has."""
-        core = list(dict.fromkeys(configuration.rate_of for configuration in _configurations(self._plan.get(CORE))))
+        core = list(dict.fromkeys(each.rate_of for each in self._plan.get(CORE, {}).get("configurations", ())))
         rates, is_open = self._plan[RATES], False
         grid = rates["grid"]
-        tried = rates.get("begin", grid)
+        tried = rates["begin"]
         if label in core and task in self._with_common():
             tried, best = self.choice(task, COMMON)
             is_open = best is None
@@ -270,11 +270,11 @@ class Study:
 
     def _searched(self) -> list[tuple[str, str]]:
         """The tasks and configurations whose rates are searched for, those of the core first."""
-        parts = [part for part in self.parts if "configurations" in self._plan[part]]
         searched = (
             (self._task(task)["rates_from"], configuration.rate_of)
-            for part in sorted(parts, key=lambda part: (part != CORE, part == RATES))
-            for task, configuration in product(self._plan[part]["tasks"], _configurations(self._plan[part]))
+            for part in sorted(self.parts, key=lambda part: (part != CORE, part == RATES))
+            for configuration in self._plan[part]["configurations"]
+            for task in self._plan[part]["tasks"]
             if part == CORE or not self.is_common(part)
         )
         return list(dict.fromkeys(searched))
@@ -295,7 +295,7 @@ class Study:
             {"task": task, "warm_start": self._plan["warm_starts"][self._task(task)["task"]][0], "seed": seed}
             for seed in rates["seeds"]
         ]
-        every = (configuration for part in self.parts for configuration in _configurations(self._plan[part]))
+        every = (configuration for part in self.parts for configuration in self._plan[part]["configurations"])
         own = next((each for each in every if each.label == label), _configuration(label))
         name = f"{label}_lr{rate:g}"
         return [self._place(**place, configuration=own, label=name, is_search=True) for place in places]
@@ -321,10 +321,6 @@ class Study:
         return {"task": name, "settings": (), "rates_from": name, **self._plan.get("tasks", {}).get(name, {})}
 
 
-def _configurations(part: dict[str, Any] | None) -> list[Configuration]:
-    return [_configuration(entry) for entry in (part or {}).get("configurations", [])]
-
-
 def _configuration(entry: str | dict[str, Any]) -> Configuration:
     given = {"label": entry} if isinstance(entry, str) else entry
     label, settings = given["label"], tuple(given.get("settings", []))
@@ -342,21 +338,23 @@ def _read(file: Path) -> dict[str, Any]:
     if plan["decoding"] not in MODES:
         raise DataError(f"{file} has decoding {plan['decoding']!r}: there are {', '.join(MODES)}.")
     grid = plan[RATES]["grid"]
-    begin = plan[RATES].get("begin", grid)
+    begin = plan[RATES].setdefault("begin", grid)
     if grid != sorted(set(grid)) or not begin or begin not in [grid[i : i + len(begin)] for i in range(len(grid))]:
         raise DataError(
             f"{file}: rates.grid holds rates from the lowest on, each once, and rates.begin some in a row of them."
         )
-    parts = {name: part for name, part in plan.items() if name not in NO_PARTS}
+    parts = {name: part for name, part in plan.items() if name == RATES or name not in NO_PARTS}
     for name, part in parts.items():
+        part["configurations"] = [_configuration(entry) for entry in part.get("configurations", [])]
         if (rate := part.get("rate", "own")) not in ("own", COMMON):
             raise DataError(f"{file}: rate of {name} is {rate!r}: there are own and {COMMON}.")
     # at the common rate what a run is called depends on the rates; so another's tokens are those of its own rate
-    own = {one.label for part in parts.values() if part.get("rate") != COMMON for one in _configurations(part)}
-    for one in (one for part in parts.values() for one in _configurations(part)):
-        if one.tokens_of is not None and one.tokens_of not in (others := own - {one.label}):
+    at_own_rate = (part for name, part in parts.items() if name != RATES and part.get("rate") != COMMON)
+    own = {each.label for part in at_own_rate for each in part["configurations"]}
+    for each in (each for part in parts.values() for each in part["configurations"]):
+        if each.tokens_of is not None and each.tokens_of not in (others := own - {each.label}):
             raise DataError(
-                f"{file}: tokens_of of {one.label} is {one.tokens_of!r}, no other configuration that runs at its own "
-                f"rate: {nearest(one.tokens_of, sorted(others))}."
+                f"{file}: tokens_of of {each.label} is {each.tokens_of!r}, no other configuration that runs at its own "
+                f"rate: {nearest(each.tokens_of, sorted(others))}."
             )
     return plan
