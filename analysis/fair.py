@@ -116,8 +116,8 @@ def solved() -> pd.DataFrame:
 def room_means() -> pd.DataFrame:
     """Success on validation questions, [(task, warm start), column of MEASURED]."""
     runs = solved().mean(axis="columns").rename("success").reset_index()
-    means = runs.pivot_table("success", ["task", "warm_start"], ["when", "label"])[list(MEASURED.values())]
-    return means.set_axis(list(MEASURED), axis="columns").dropna()
+    means = runs.pivot_table("success", ["task", "warm_start"], ["when", "label"])
+    return means.reindex(columns=list(MEASURED.values())).set_axis(list(MEASURED), axis="columns").dropna()
 
 
 def places_with_room() -> pd.Index:
@@ -242,10 +242,10 @@ def room() -> pd.DataFrame:
 def costs() -> pd.DataFrame:
     """Of a run on the three walks, the mean: of what the family compares there."""
     family = [each for each in estimates() if each.in_family and each.tasks == WALKS]
+    labels = {label for each in family for label in (each.configuration, each.against)}
     runs = _frames().runs
     is_on_walk = runs["experiment"].str.startswith(tuple(f"{task}_toy" for task in WALKS))
-    runs = runs[is_on_walk & runs["label"].isin({label for of in family for label in (of.configuration, of.against)})]
-    ties = _frames().steps.groupby("run")["ties"].mean()
+    runs, ties = runs[is_on_walk & runs["label"].isin(labels)], _frames().steps.groupby("run")["ties"].mean()
     means = runs.assign(ties=runs["run"].map(ties)).groupby("label")[[name for name, _ in SPENT.values()]].mean()
     success = solved().mean(axis="columns").loc["after"].loc[list(WALKS)].groupby("label").mean()
     rows = []
