@@ -139,11 +139,10 @@ def compare(
     if not study.planned.keys() >= {*keys}:
         return None
     planned = len(study.planned[keys[0]] & study.planned[keys[1]])
-    groups = [study.groups.get(key) for key in keys]
-    if groups[0] is None or groups[1] is None:
-        return Difference(None, 0, planned, NOT_RUN)
-    pair = metrics.paired(groups[0], groups[1])
-    difference, pairs = MEASURES[measure][1](*pair) if len(pair[0].runs) else None, len(pair[0].runs)
+    one, other = (study.groups.get(key) for key in keys)
+    pair = metrics.paired(one, other) if one and other else None
+    pairs = len(pair[0].runs) if pair else 0
+    difference = MEASURES[measure][1](*pair) if pair and pairs else None
     if not pairs or (difference is None and measure in DECODINGS):
         return Difference(None, 0, planned, NOT_RUN)
     return Difference(difference, pairs, planned, verdict(difference, runs=pairs))
