@@ -174,7 +174,8 @@ def _table(name: str, title: str, rows: Sequence[Frames], columns: Sequence[str]
         for key in dict.fromkeys(key for _, own in named for key in own):
             values = [own.get(key) or setting(group.config, key) or NO_VALUE for group, own in named]
             if len(set(values)) > 1:
-                frame.insert(labels, key, values)
+                is_title = key in map(str.lower, frame.columns)
+                frame.insert(labels, f"{key}, as set" if is_title else key, values)
                 labels += 1
     best = [COLUMNS[key].title for key in BEST if COLUMNS[key].title in frame]
     caption = f"{title} {CAPTION}{TOY if all(group.runs['profile'].iloc[0] == 'toy' for group in rows) else ''}"

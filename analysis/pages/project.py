@@ -103,6 +103,6 @@ def decided() -> pd.DataFrame:
     for name, setting in json.loads(file.read_bytes())["decided"].items():
         left = {f"f, turn {k}": f"{share:.2f}" for k, share in enumerate(setting["left"])}
         row = {"Setting": name, "n": f"{setting['problems']} × {setting['paths']}"}
-        row["Deviation of the return"] = f"{setting['deviation']:.3f}"
-        rows.append(row | left | {"Explained, mean of turns": f"{1 - fmean(setting['left']):.2f}"})
+        row["Standard deviation of the return"] = f"{setting['deviation']:.3f}"
+        rows.append(row | left | {"1 − mean f": f"{1 - fmean(setting['left']):.2f}"})
     return pd.DataFrame(rows)

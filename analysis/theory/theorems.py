@@ -70,7 +70,7 @@ def compared(*keys: str) -> pd.DataFrame:
         columns |= {title: frame.loc[~is_cell, "closed"], f"{title} inside": frame.loc[~is_cell, "inside"]}
     if is_cell.any():
         cells = [every.loc[every["what"].str.startswith(f"{what}, "), "inside"] for what in first["what"]]
-        columns["Means that agree"] = [f"{(x == 'yes').sum()} of {len(x)}" for x in cells]
+        columns["Cells whose interval has the closed form"] = [f"{(x == 'yes').sum()} of {len(x)}" for x in cells]
     return pd.DataFrame(columns)
 
 
