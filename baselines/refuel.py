@@ -83,5 +83,5 @@ ALGORITHM = Algorithm(
     schedule="one update a step, several epochs",
     contexts="recorded c_k",
     loss="squared pair",
-    trained="the shared turn of both members",
+    trained="both paths' turn at the fork",
 )

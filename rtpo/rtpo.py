@@ -164,8 +164,8 @@ ALGORITHM = Algorithm(
     check=check,
     plan="M trunks; G-1 siblings forked at every realised turn boundary",
     credit="return minus the mean of the siblings of the same boundary, no std",
-    schedule="turns in reverse; before each, weights are synchronised and siblings sampled anew (or only before every "
-    "few, or the first: stale returns then get clamped weights)",
+    schedule="turns in reverse; before each (or every few, or only the first) weights are synchronised and siblings "
+    "sampled anew; stale returns get clamped importance weights",
     contexts="recorded c_k",
     loss="token clip",
     trained="the siblings' turn-k tokens",

@@ -104,7 +104,7 @@ def _of_noise(frame: pd.DataFrame) -> Iterator[Row]:
     off = np.exp(np.abs(np.log(frame["rtpo_exact"] / frame["grpo_exact"] / frame["simple"])))
     near, lower, low = off <= NEAR, frame["rtpo_noise"] < frame["grpo_noise"], frame["simple"] < 1
     yield f"2. Turns where (1) and (2) agree within a factor of {NEAR:g}", f"{len(off)}", f"{near.sum()} of {len(off)}"
-    yield "2. RTPO's noise is lower: turns with f_k below the boundary", f"{low.sum()}", f"{(lower & low).sum()}"
+    yield "2. RTPO's noise is lower: turns with f_k below break-even", f"{low.sum()}", f"{(lower & low).sum()}"
     yield "2. RTPO's noise is higher: the other turns", f"{(~low).sum()}", f"{(~lower & ~low).sum()}"
 
 

@@ -107,7 +107,7 @@ def weights() -> pd.DataFrame:
         siblings, turns, newest = found[["n", "turns", "newest"]].sum()
         row = (name, f"{siblings:,.0f}", f"{turns:,.0f}", _percent(newest / turns), f"{found['farthest'].max():.2g}")
         rows.append(row)
-    titles = ("Synchronisation", "Siblings", "Later turns", "Of the newest weights, %", "Farthest from 1")
+    titles = ("Synchronisation", "Siblings", "Later turns", "Of the newest weights, %", "Largest gap to 1")
     return pd.DataFrame(rows, columns=titles)
 
 
