@@ -345,7 +345,10 @@ def _read(file: Path) -> dict[str, Any]:
         )
     parts = {name: part for name, part in plan.items() if name == RATES or name not in NO_PARTS}
     for name, part in parts.items():
-        part["configurations"] = [_configuration(entry) for entry in part.get("configurations", [])]
+        try:
+            part["configurations"] = [_configuration(entry) for entry in part.get("configurations", [])]
+        except (TypeError, KeyError) as error:  # names the field
+            raise DataError(f"{file}: a configuration of {name} cannot be read: {error}.") from error
         if (rate := part.get("rate", "own")) not in ("own", COMMON):
             raise DataError(f"{file}: rate of {name} is {rate!r}: there are own and {COMMON}.")
     # at the common rate what a run is called depends on the rates; so another's tokens are those of its own rate

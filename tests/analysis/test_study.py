@@ -201,6 +201,7 @@ TOKENS = {"label": "grpo_tokens", "algorithm": "grpo", "tokens_of": "grop"}
         ({"rates": GRID | {"begin": [1e-4, 5e-4]}}, r"rates\.begin some in a row of them"),
         ({"rates": GRID | {"grid": [5e-4, 2e-4]}}, r"rates\.grid holds rates from the lowest on"),
         ({"rest": TINY["rest"] | {"rate": "each"}}, "rate of rest is 'each': there are own and common"),
+        ({"rest": TINY["rest"] | {"configurations": [{"label": "grpo", "setings": []}]}}, "rest cannot be .*'setings'"),
         ({"rest": TINY["rest"] | {"configurations": [TOKENS]}}, "tokens_of of grpo_tokens is 'grop', .* at its own"),
     ],
 )
