@@ -155,9 +155,9 @@ ALGORITHM = Algorithm(
     rollouts_per_task=rollouts_per_task,
     check=check,
     plan="roots grown turn by turn, branching where entropy rose, topped up with fresh roots",
-    credit="return's z-score within the prompt; shared turns with each path's own (soft) or their mean (hard)",
+    credit="return's z-score within the prompt; a shared turn gets each path's own (soft) or their mean (hard)",
     schedule="one update a step",
     contexts="flattened history, or recorded c_k",
     loss="token clip",
-    trained="all model tokens of every path; shared turns once a path",
+    trained="all model tokens of every path; a shared turn once for each path",
 )

@@ -131,8 +131,8 @@ ALGORITHM = Algorithm(
     rollouts_per_task=rollouts_per_task,
     check=check,
     plan="n independent chains",
-    credit="return minus the prompt's mean, standardised over the batch's chains, times M, the bounded product of the "
-    "sequence ratios of the turns updated before",
+    credit="return minus the prompt's mean, standardised over the batch's chains, times the clipped product of the "
+    "chain's sequence ratios of the turns already updated",
     schedule="one update for each turn, in reverse, on the same rollouts",
     contexts="recorded c_k (official), or flattened history (as the paper describes it)",
     loss="sequence clip",

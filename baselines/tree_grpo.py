@@ -98,5 +98,5 @@ ALGORITHM = Algorithm(
     schedule="one update a step",
     contexts="flattened history, or recorded c_k",
     loss="token clip",
-    trained="all model tokens of every leaf's path; shared turns once a leaf",
+    trained="all model tokens of every leaf's path; a shared turn once for each leaf",
 )

@@ -110,7 +110,7 @@ def _saved(column: str, first: Frames, second: Frames) -> Interval | None:
 
 MEASURES: Mapping[str, tuple[str, Callable[[Frames, Frames], Interval | None]]] = {
     **{mode: (f"success, {title}, points", partial(_success, mode)) for mode, title in DECODINGS.items()},
-    "ratio": ("context ratio × 100", partial(less, metrics.context_ratio)),
+    "ratio": ("ratio from contexts alone, × 100", partial(less, metrics.context_ratio)),
     "ties": ("zero advantages, points fewer", partial(less, lambda group: -metrics.mean_over_steps(group, "ties"))),
     "seconds": ("training seconds saved, %", partial(_saved, "training_seconds")),
     "tokens": ("generated tokens saved, %", partial(_saved, "generated_tokens")),

@@ -113,7 +113,7 @@ def _of_differences(frame: pd.DataFrame) -> Iterator[Row]:
     chains = frame[ahead & (frame["decisions"] == "chain")]
     yield "3. Points where RTPO ends above GRPO", f"{ahead.sum()} of {len(frame)}", _decided(frame[ahead])
     counts = f"{len(chains)}, {chains['large'].sum()}"
-    yield "3. Chains among these points, and those with one or two data steps", counts, _decided(chains)
+    yield "3. Chains among these points, and those of them with one or two data steps", counts, _decided(chains)
     first = np.array([_sign(over_seeds(values[:SEEDS])) for values in frame["difference"]])
     for title, decided in ((f"by the first {SEEDS} seeds alone", first), ("by all seeds", frame["decided"])):
         made, agree = (decided != 0).sum(), ((decided != 0) & (decided == np.sign(frame["expected"]))).sum()
