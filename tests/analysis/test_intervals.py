@@ -47,6 +47,7 @@ def test_runs_without_a_partner_say_nothing_of_other_seeds() -> None:
 
 def test_wilson() -> None:
     assert wilson(0.0, 10) == pytest.approx((0, 0.2775), abs=1e-4)
+    assert wilson(1.0, 1) == pytest.approx((0.2065, 1), abs=1e-4)
     assert wilson(1.0, 10) == pytest.approx((0.7225, 1), abs=1e-4)
     assert wilson(1 / 3, 30) == pytest.approx((0.192, 0.512), abs=1e-3)
     assert wilson(0.5, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)

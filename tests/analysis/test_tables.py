@@ -73,6 +73,7 @@ def table_of(rows: int, columns: int) -> Table:
     return Table("wide", frame, "A caption of 5 % → α.", ("Some note.",))
 
 
+@pytest.mark.needs("pdflatex")
 @pytest.mark.parametrize(("rows", "columns"), [(2, 2), (60, 3), (3, 25)])
 def test_latex_compiles(rows: int, columns: int, tmp_path: Path) -> None:
     compile_latex([latex(table_of(rows, columns))], tmp_path)

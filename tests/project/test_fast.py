@@ -8,9 +8,11 @@ from collections.abc import Callable
 import pytest
 from fast import BESIDE, FOLDERS, SLOW, TESTS, nothing_started
 
+NOTHING = [sys.executable, "-c", ""]
+
 
 @pytest.mark.parametrize(
-    "start", [lambda: subprocess.run([sys.executable, "-c", ""]), lambda: os.posix_spawnp("true", ["true"], os.environ)]
+    "start", [lambda: subprocess.run(NOTHING), lambda: os.posix_spawnp(sys.executable, NOTHING, os.environ)]
 )
 def test_a_fast_test_can_start_nothing(start: Callable[[], object]) -> None:
     with nothing_started(), pytest.raises(AssertionError, match="a fast test starts"):
