@@ -27,7 +27,7 @@ WALKS = ("walk_early", "walk_even", "walk_late")
 LEAST = 0.03
 """the smallest difference of interest"""
 ROOM = 0.05
-"""what state values that cost nothing add to exact GRPO, at least, where credit can be told"""
+"""what state values outside the budget add to exact GRPO, at least, where credit can be told"""
 CONTEXTS_AGAINST = "grpo"
 """GRPO on flattened history: what is compared with it differs in contexts, which need no room for credit"""
 MEASURED = {
@@ -121,7 +121,7 @@ def room_means() -> pd.DataFrame:
 
 
 def places_with_room() -> pd.Index:
-    """The tasks and warm starts where state values that cost nothing add ROOM to exact GRPO."""
+    """The tasks and warm starts where state values outside the budget add ROOM to exact GRPO."""
     means = room_means()
     return means.index[(means["State values"] - means["Exact GRPO"]).round(6) >= ROOM]
 
@@ -226,7 +226,7 @@ def score() -> pd.DataFrame:
 
 
 def room() -> pd.DataFrame:
-    """Success on validation questions, the mean over warm starts, and what state values that cost nothing add on each
+    """Success on validation questions, the mean over warm starts, and what state values outside the budget add on each
     of them, in their order; in brackets where that is not counted."""
     counted, rows = places_with_room(), []
     by_task = dict(iter(room_means().groupby("task")))

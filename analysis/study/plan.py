@@ -322,9 +322,9 @@ class Study:
 
 
 def _configuration(entry: str | dict[str, Any]) -> Configuration:
-    given = {"label": entry} if isinstance(entry, str) else entry
-    label, settings = given["label"], tuple(given.get("settings", []))
-    return Configuration(**{"algorithm": label, "rate_of": label, **given, "settings": settings})
+    fields = {"label": entry} if isinstance(entry, str) else entry
+    label, settings = fields["label"], tuple(fields.get("settings", []))
+    return Configuration(**{"algorithm": label, "rate_of": label, **fields, "settings": settings})
 
 
 def _read(file: Path) -> dict[str, Any]:

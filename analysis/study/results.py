@@ -139,8 +139,8 @@ def compare(
     if not study.planned.keys() >= {*keys}:
         return None
     planned = len(study.planned[keys[0]] & study.planned[keys[1]])
-    one, other = (study.groups.get(key) for key in keys)
-    pair = metrics.paired(one, other) if one and other else None
+    groups = [study.groups.get(key) for key in keys]
+    pair = metrics.paired(*groups) if all(groups) else None
     pairs = len(pair[0].runs) if pair else 0
     difference = MEASURES[measure][1](*pair) if pair and pairs else None
     if not pairs or (difference is None and measure in DECODINGS):

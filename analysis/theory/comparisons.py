@@ -72,9 +72,9 @@ def verdict(frame: pd.DataFrame, above: bool) -> str:
     """Of a claim that all closed forms hold, or that all means lie above them."""
     each = []
     for x in frame.to_dict("records"):
-        found = Interval(x["mean"], x["low"], x["high"], 0, 0)
+        interval = Interval(x["mean"], x["low"], x["high"], 0, 0)
         slack = None if above else x["slack"]
-        each.append(stats.verdict(found, x["closed"], slack=slack, width=RESOLUTION * x["scale"]))
+        each.append(stats.verdict(interval, x["closed"], slack=slack, width=RESOLUTION * x["scale"]))
     return stats.together(each)
 
 
@@ -87,14 +87,14 @@ def over_runs(folder: Path, kind: str, variant: str, key: str, family: str | Non
     values = frame.assign(below=below, share=share, above=frame["success"]).pivot(
         index="seed", columns=["variant", "family", "mdp"], values=key
     )
-    found = values["reverse_fresh"] - values[variant] if key == "above" else values[variant]
-    return over_seeds_and_mdps(found.to_numpy(np.float64))
+    numbers = values["reverse_fresh"] - values[variant] if key == "above" else values[variant]
+    return over_seeds_and_mdps(numbers.to_numpy(np.float64))
 
 
 def over_seeds_and_mdps(values: npt.NDArray[np.float64]) -> Interval:
     """Of a table [seeds, MDPs]; without width where all are alike."""
-    found = stats.interval(values)
-    return found if found.low == found.low else replace(found, low=found.mean, high=found.mean)
+    interval = stats.interval(values)
+    return interval if interval.low == interval.low else replace(interval, low=interval.mean, high=interval.mean)
 
 
 def optimum(folder: Path, kind: str = "sweep") -> pd.DataFrame:
@@ -139,14 +139,14 @@ def none(siblings: int, chains: int, sigma_v: float, sigma_a: float, sigma_xi: f
 
 def factors(folder: Path) -> pd.DataFrame:
     """Theorem 2a: the factor of each group size over MDPs by precision, then each mean by state and action."""
-    found = select(2, folder, "factor")
+    records = select(2, folder, "factor")
     rows: list[Row] = []
-    for size in sorted(found["group_size"].unique()):
-        same = found[found["group_size"] == size]
+    for size in sorted(records["group_size"].unique()):
+        same = records[records["group_size"] == size]
         weights = same["error"] ** -2.0
         mean = float(np.average(same["factor"], weights=weights))
         rows.append((f"G = {size:g}", shrinkage(size), mean, float(weights.sum() ** -0.5), 1.0))
-    for x in found.to_dict("records"):
+    for x in records.to_dict("records"):
         for cell in x["cells"]:
             what = f"G = {x['group_size']:g}, MDP {x['mdp']:g}, state {cell['state']}, action {cell['action']}"
             closed = shrinkage(x["group_size"]) * cell["advantage"]
@@ -214,10 +214,10 @@ def return_variances(folder: Path) -> pd.DataFrame:
 def weight_variances(folder: Path) -> pd.DataFrame:
     """Theorem 3: the stale weight's variance by the number of later turns, over seeds, against its exact mean over
     them. Scale: the weight's exact second moment."""
-    found = select(3, folder, "weights", variant="stale")
+    weights = select(3, folder, "weights", variant="stale")
     rows: list[Row] = []
-    for turns in sorted({*found["later_turns"]} - {0}):
-        same = found[found["later_turns"] == turns]
+    for turns in sorted({*weights["later_turns"]} - {0}):
+        same = weights[weights["later_turns"] == turns]
         exact, mean, error = same["exact"].mean(), same["variance"].mean(), (same["error"] ** 2).sum() ** 0.5
         rows.append((f"{turns:.0f}", exact, mean, error / len(same), 1 + exact))
     return compared(rows)

@@ -75,9 +75,9 @@ def noise() -> pd.DataFrame:
         turns["simple"] = noise_ratio(np.array(line["f"]), point.group_size, point.chains)
         for method in METHODS:
             seeds = pd.DataFrame(line[method])
-            found = pd.DataFrame([over_seeds(values) for values in zip(*seeds["noise"], strict=True)])
-            turns[f"{method}_exact"], turns[f"{method}_noise"] = exact[method], found["mean"]
-            turns[f"{method}_reached"] = turns[f"{method}_exact"].between(found["low"], found["high"])
+            noises = pd.DataFrame([over_seeds(values) for values in zip(*seeds["noise"], strict=True)])
+            turns[f"{method}_exact"], turns[f"{method}_noise"] = exact[method], noises["mean"]
+            turns[f"{method}_reached"] = turns[f"{method}_exact"].between(noises["low"], noises["high"])
             turns[f"{method}_gradients"] = list(zip(*seeds["mean"], strict=True))
         rows.append(turns)
     return pd.concat(rows, ignore_index=True)
@@ -146,12 +146,12 @@ def kinds_of_task() -> pd.DataFrame:
     rows = []
     for (decisions, luck, _), part in places().groupby(["decisions", "luck", "large"]):
         seeds = part["difference"].map(len).min()
-        found = over_seeds(np.mean([values[:seeds] for values in part["difference"]], axis=0))
+        interval = over_seeds(np.mean([values[:seeds] for values in part["difference"]], axis=0))
         steps = " or ".join(map(str, sorted(part["steps"].unique())))
         expected, decided = float(part["expected"].mean()), f"{_decided(part)} of {len(part)}"
         row = {"Decisions": decisions, "Luck": luck, "steps": steps, "predicted": number(expected, 2)}
-        row |= {"measured": str(cell(found, 2)), "decided": decided}
-        rows.append({**row, "expected": expected, "low": found.low, "high": found.high})
+        row |= {"measured": str(cell(interval, 2)), "decided": decided}
+        rows.append({**row, "expected": expected, "low": interval.low, "high": interval.high})
     return pd.DataFrame(rows)
 
 

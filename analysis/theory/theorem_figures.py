@@ -59,7 +59,7 @@ def _training(variant: str, family: str) -> Line:
         index=["step", "seed"], columns="mdp", values="share"
     )
     band = [over_seeds_and_mdps(table.to_numpy(float)) for _, table in tables.groupby("step")]
-    ends = ([getattr(found, end) for found in band] for end in ("mean", "low", "high"))
+    ends = ([getattr(interval, end) for interval in band] for end in ("mean", "low", "high"))
     return Line(points(steps["step"].unique(), *ends), LOOKS[variant], marks=())
 
 
@@ -70,9 +70,9 @@ def theory_2() -> Figure:
     groups = [int(what.removeprefix("G = ")) for what in factors["what"]]
     factor = [_closed(groups, factors["closed"], "(G−2)/(G−1)"), _measured(groups, factors, BLUE, "o", "measured")]
     state = []
-    found = select(2, FOLDER, "contamination").explode("cells")
-    for size, colour, marker in zip(sorted(found["chains"].unique()), (VERMILION, PURPLE), "sD", strict=True):
-        cells = pd.DataFrame(found.loc[found["chains"] == size, "cells"].tolist())
+    records = select(2, FOLDER, "contamination").explode("cells")
+    for size, colour, marker in zip(sorted(records["chains"].unique()), (VERMILION, PURPLE), "sD", strict=True):
+        cells = pd.DataFrame(records.loc[records["chains"] == size, "cells"].tolist())
         x, mean, error = (cells[key].to_numpy() for key in ("value_above", "mean", "error"))
         ends = np.array([x.min(), x.max()])
         values = points(x, mean, mean - 2 * error, mean + 2 * error)
@@ -107,13 +107,13 @@ def theory_3() -> Figure:
     p = np.linspace(0, 1, 101)
     cells = select(3, FOLDER, "returns")
     cells = cells[cells["n"] >= LEAST]
-    middles, found = comparisons.return_bins(FOLDER)["exact"], comparisons.return_variances(FOLDER)
+    middles, variances = comparisons.return_bins(FOLDER)["exact"], comparisons.return_variances(FOLDER)
     each = points(cells["exact"], cells["square"])
     returns = [
         _closed(p, p * (1 - p), "p(1−p)"),
         Line(each, _look("#99c7e0", "."), label=f"a state and action, {LEAST} returns or more"),
-        _measured(middles, found, VERMILION, "s", "bins"),
-        Line(points(middles, found["closed"]), _look(BLACK, "D"), 0.0, label="mean p(1−p) of a bin"),
+        _measured(middles, variances, VERMILION, "s", "bins"),
+        Line(points(middles, variances["closed"]), _look(BLACK, "D"), 0.0, label="mean p(1−p) of a bin"),
     ]
     scale = partial(Axes.set_yscale, value="symlog", linthresh=0.01), partial(Axes.set, ylim=(-0.002, None))
     panels = [
@@ -150,6 +150,6 @@ def _closed(x: Iterable[float], y: Iterable[float], label: str = "") -> Line:
     return Line(points(x, y), _look("0.3", "", "-"), 0.9, label=label)
 
 
-def _measured(x: Iterable[float], found: pd.DataFrame, colour: str, marker: str, label: str) -> Line:
-    low, high = found["low"].to_numpy(), found["high"].to_numpy()
-    return Line(points(x, found["mean"], low, high), _look(colour, marker), bars=True, label=label)
+def _measured(x: Iterable[float], intervals: pd.DataFrame, colour: str, marker: str, label: str) -> Line:
+    low, high = intervals["low"].to_numpy(), intervals["high"].to_numpy()
+    return Line(points(x, intervals["mean"], low, high), _look(colour, marker), bars=True, label=label)

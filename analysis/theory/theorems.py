@@ -103,9 +103,9 @@ def weights() -> pd.DataFrame:
     """Theorem 3a: what RTPO trained on."""
     rows = []
     for variant, name in (("fresh", "before every turn"), ("stale", "none within the step")):
-        found = select(3, FOLDER, "weights", variant=variant)
-        siblings, turns, newest = found[["n", "turns", "newest"]].sum()
-        row = (name, f"{siblings:,.0f}", f"{turns:,.0f}", _percent(newest / turns), f"{found['farthest'].max():.2g}")
+        weights = select(3, FOLDER, "weights", variant=variant)
+        siblings, turns, newest = weights[["n", "turns", "newest"]].sum()
+        row = (name, f"{siblings:,.0f}", f"{turns:,.0f}", _percent(newest / turns), f"{weights['farthest'].max():.2g}")
         rows.append(row)
     titles = ("Synchronisation", "Siblings", "Later turns", "Of the newest weights, %", "Largest gap to 1")
     return pd.DataFrame(rows, columns=titles)

@@ -1,4 +1,4 @@
-"""What an experiment will cost: rollouts, tokens, steps, hours, memory and disk, in ten lines.
+"""What an experiment will cost: rollouts, tokens, steps, hours, memory and disk, in some ten lines.
 
 Counts come from the algorithms' own steps (`rtpo.planning.sketch`), hours from the counts and stated assumptions,
 memory from the model's shape (`rtpo.planning.memory`). Without GPUs hours are nan.
@@ -203,7 +203,7 @@ def task_count(data: DataConfig) -> int:
 
 
 def summary(planned: Plan) -> str:
-    """The plan in ten lines, of which one for each task has the hours of its elements."""
+    """The plan in some ten lines; each task has its own, with the hours of its elements."""
     rows, run, total = planned.rows, planned.rows[0].run, planned.sum
     count, misfits = total(lambda row: 1), total(lambda row: not row.fits)
     models = ", ".join(dict.fromkeys(row.run.model.name for row in rows))
