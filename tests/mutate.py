@@ -6,9 +6,10 @@
     python tests/mutate.py --at 8f2e586        of an earlier commit, by that commit's tests
 
 A fault changes one operator, constant, comparison, branch or index, in a copy of the project. `strict=` of zip,
-`frozen=` and `slots=` of a dataclass are left alone: they guard against other faults. A fault is caught where the
-module's tests fail, or run longer than ten times what they take without it. The faults of a module are drawn from its
-own name, so that two runs try the same.
+`frozen=` and `slots=` of a dataclass are left alone, for they guard against other faults; so are sizes of arrays that
+are made to be written to, since a larger one changes nothing. A fault is caught where the module's tests fail, or run
+longer than ten times what they take without it. The faults of a module are drawn from its own name, so that two runs
+try the same.
 """
 
 import argparse
@@ -34,8 +35,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "rtpo/harness/durable.py": ("test_durable.py", "test_crashes.py"),
     "rtpo/harness/episodes.py": ("test_episodes.py", "test_harness.py"),
     "rtpo/run/records.py": ("test_records.py", "test_saves.py"),
-    "rtpo/tools/python/pool.py": ("test_python_tool.py", "test_python_machine.py"),
-    "rtpo/tools/python/python_seccomp.py": ("test_python_machine.py", "test_hostile_programs.py"),
+    "rtpo/tools/python/pool.py": ("test_python_machine.py", "test_python_tool.py"),
+    "rtpo/tools/python/python_seccomp.py": (
+        "test_python_machine.py",
+        "test_python_tool.py",
+        "test_hostile_programs.py",
+    ),
     "rtpo/rewards/grading.py": ("test_grading.py",),
     "analysis/stats.py": ("test_intervals.py", "test_estimates.py", "test_golden.py"),
     "baselines/grpo.py": ("test_grpo.py", "test_baselines.py"),
@@ -48,6 +53,8 @@ TESTS: dict[str, tuple[str, ...]] = {
 }
 GUARDS = ("strict", "frozen", "slots")
 """arguments that are left alone"""
+MADE = ("empty", "zeros")
+"""functions of numpy whose first argument is left alone"""
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult},
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
@@ -58,7 +65,9 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 def places(source: str) -> list[int]:
     """The nodes that a fault can be put into, by their numbers in `ast.walk`."""
     nodes = list(ast.walk(ast.parse(source)))
-    guards = {id(node.value) for node in nodes if isinstance(node, ast.keyword) and node.arg in GUARDS}
+    alone = [node.value for node in nodes if isinstance(node, ast.keyword) and node.arg in GUARDS]
+    alone += [node.args[0] for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in MADE]
+    guards = {id(part) for node in alone for part in ast.walk(node)}
     return [place for place, node in enumerate(nodes) if id(node) not in guards and _change(copy.deepcopy(node))]
 
 
