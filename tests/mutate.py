@@ -15,6 +15,7 @@ try the same.
 import argparse
 import ast
 import copy
+import os
 import random
 import subprocess
 import sys
@@ -112,7 +113,10 @@ def caught(clone: Path, module: str, source: str, limit: float) -> bool:
         *(str(path) for name in TESTS[module] for path in (clone / "tests").rglob(name)),
     ]
     try:
-        ended = subprocess.run(command, cwd=clone, capture_output=True, timeout=limit)
+        # processes that a test starts have the fault, too
+        ended = subprocess.run(
+            command, cwd=clone, env=os.environ | {"PYTHONPATH": str(clone)}, capture_output=True, timeout=limit
+        )
     except subprocess.TimeoutExpired:
         return True
     finally:
