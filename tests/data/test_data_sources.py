@@ -1,7 +1,6 @@
 """Raw files of every schema become records, and prepared files are read as they were written; what a row lacks is said
 with its place."""
 
-import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rtpo.data.records import Record, manifest_path, read_records, write_records
 from rtpo.data.registry import REGISTRY
 from rtpo.data.sources import Dropped, Parser, parse_file
 from rtpo.errors import DataError
+from rtpo.types import Task
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "data"
 
@@ -25,32 +25,24 @@ def read(file: str, parser: Parser) -> list[Record]:
     return parse_file("set", FIXTURES / file, parser)[0]
 
 
-SCHEMAS: dict[str, dict[str, tuple[str, ...]]] = {
-    "amc23.jsonl": {"amc23/0": ("27",), "amc23/1": ("0.75",), "amc23/2": ("-1",)},
-    "aime25.jsonl": {"aime25/0": ("100",), "aime25/1": ("16",)},
-    "gsm8k.jsonl": {"gsm8k/0": ("7",)},
-    "math500.jsonl": {"math500/1": ("\\frac{3}{4}",), "math500/2": ("\\{-3, 3\\}",)},
-    "math_train.jsonl": {"math_train/2": ("\\{1,3,5,7,9\\}",), "math_train/4": ("\\text{B}",)},
-    "oe_math.jsonl": {"oe_math/1606": ("(1,3),(3,1)",), "oe_math/1610": ("12",)},
-    "hotpotqa.jsonl": {"hotpotqa/1": ("Lund, Sweden",), "hotpotqa/3": ("A. B. Quist", "Quist, A. B.")},
-    "2wiki.jsonl": {"2wiki/1": ("New York, New York", "NYC", "the five boroughs")},
-    "webwalker.jsonl": {"webwalker/2": ("Rooms 1, 2 and 3; it opens at 9:00.",)},
-    "hard_search.jsonl": {"hard_search/0": ("Karin Lind, of Lund",)},
-    "gaia.jsonl": {"gaia/00000000-0000-0000-0000-000000000001": ("broccoli, celery, ",)},
-    "hle.json": {},
-    "xbench.csv": {"xbench/1": ("161.27元",), "xbench/2": ("4",)},
+ANSWERS: dict[str, tuple[str, ...]] = {
+    **{"amc23/1": ("0.75",), "amc23/2": ("-1",), "aime25/1": ("16",), "gsm8k/0": ("7",)},
+    **{"math500/1": ("\\frac{3}{4}",), "math_train/2": ("\\{1,3,5,7,9\\}",), "oe_math/1606": ("(1,3),(3,1)",)},
+    **{"hotpotqa/3": ("A. B. Quist", "Quist, A. B."), "2wiki/1": ("New York, New York", "NYC", "the five boroughs")},
+    **{"webwalker/2": ("Rooms 1, 2 and 3; it opens at 9:00.",), "hard_search/0": ("Karin Lind, of Lund",)},
+    **{"gaia/00000000-0000-0000-0000-000000000001": ("broccoli, celery, ",), "xbench/1": ("161.27元",)},
 }
+"""of a problem of each schema; where an answer is long, its beginning"""
 
 
 def test_every_schema_is_read_by_the_parser_of_its_set() -> None:
-    for file, answers in SCHEMAS.items():
-        parser = REGISTRY[Path(file).stem].parse
+    for uid, expected in ANSWERS.items():
+        name = uid.partition("/")[0]
+        (file,), parser = FIXTURES.glob(f"{name}.*"), REGISTRY[name].parse
         assert parser is not None
-        found = {record.uid: record.answers for record in parse_file(Path(file).stem, FIXTURES / file, parser)[0]}
-        assert found
-        for uid, expected in answers.items():
-            assert len(found[uid]) == len(expected)
-            assert all(map(str.startswith, found[uid], expected))
+        answers = {record.uid: record.answers for record in parse_file(name, file, parser)[0]}[uid]
+        assert len(answers) == len(expected)
+        assert all(map(str.startswith, answers, expected))
 
 
 def test_what_schemas_have_beside_question_and_answer() -> None:
@@ -83,22 +75,18 @@ def test_lists_spelled_as_text() -> None:
 
 GAIA = {"Question": "q", "answer": "a", "Level": 1}
 ENCRYPTED = {"id": "1", "prompt": "not base64", "answer": "x", "canary": "key"}
-
-
 Q = {"question": "q"}
 BAD_ROWS: list[tuple[Parser, dict[str, Any], str]] = [
     *((sources.gsm8k, Q | {"answer": answer}, "answer") for answer in ("4", "it is\n#### ", None)),
-    *((sources.mathematics, row | {"answer": "1"}, "question") for row in ({}, {"question": " "})),
-    *((sources.mathematics, Q | {"answer": answer}, "answer") for answer in (None, " ", ["1"], True, float("nan"))),
+    (sources.mathematics, {"answer": "1", "question": " "}, "question"),
+    *((sources.mathematics, Q | {"answer": answer}, "answer") for answer in (None, " ", True, float("nan"))),
     (sources.mathematics, Q | {"answer": 1, "id": [1]}, "id"),
-    *((sources.olympiad, Q | {"final_answer": final}, "final_answer") for final in (None, "12", [], [12], ["1", "2"])),
-    *((sources.aliases, Q | {"answer": answer}, "answer") for answer in (None, [], "[]", ["a", None], [["a"]], {})),
+    *((sources.olympiad, Q | {"final_answer": final}, "final_answer") for final in ("12", [], ["1", "2"])),
+    *((sources.aliases, Q | {"answer": answer}, "answer") for answer in (None, "[]", ["a", None])),
     (sources.hard_search, Q, "extra_info"),
-    (sources.gaia, GAIA | {"Level": 4}, "Level"),
     (sources.gaia, GAIA | {"file_name": "a.png"}, "a.png"),
     (sources.hle, Q | {"answer": "a", "has_image": True}, "image"),
     (sources.xbench, ENCRYPTED, "decrypted"),
-    (sources.xbench, ENCRYPTED | {"prompt": base64.b64encode(b"\xff\xff").decode()}, "decrypted"),
     (sources.xbench, {"prompt": "x", "answer": "x"}, "canary"),
 ]
 
@@ -115,9 +103,8 @@ ROWS = [{"question": "one\u2028line", "answer": "1, 2"}, {"question": "中文\x8
 
 
 def test_the_format_is_told_by_the_content(tmp_path: Path) -> None:
-    """Lines, lines of another system, an array with a byte order mark, and CSV."""
+    """Lines of another system, an array with a byte order mark, and CSV."""
     for content in (
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode(),
         "\r\n".join(json.dumps(row) for row in ROWS).encode(),
         b"\xef\xbb\xbf" + json.dumps(ROWS, indent=1).encode(),
         pd.DataFrame(ROWS).to_csv(index=False).encode(),
@@ -137,11 +124,11 @@ def test_parquet_is_read_and_refused_when_cut(tmp_path: Path) -> None:
 
 
 BAD_FILES = (
-    *(b"\xff\xfe", b"PAR1 and no more", b'{"question": "\\ud800", "answer": "1"}', b"question,answer\nq,a\nq,1,2\n"),
-    *(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"<!DOCTYPE html>", b'[{"question": "q"'),
-    *(b"[1]", b'{"question": "q", "answer": "a"}\n{"question"', b'{"question": "q", "answer": "a"}\n\n'),
-    *(b'question,answer\n"q,a\n', b"answer\n1\n"),
+    *(b"PAR1 and no more", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"<!DOCTYPE html>"),
+    *(b'{"question": "q", "answer": "a"}\n{"question"', b'{"question": "q", "answer": "a"}\n\n'),
+    *(b'question,answer\n"q,a\n', b"question,answer\nq,a\nq,1,2\n"),
 )
+"""tests/project/test_bad_input.py has more"""
 
 
 def test_a_file_that_cannot_be_is_said(tmp_path: Path) -> None:
@@ -196,25 +183,19 @@ def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, records: 
 
 
 BAD_RECORDS: list[Any] = [
-    *("{oops", "", "[" * 100_000, "1" * 5_000, "[]"),
+    *("{oops", "", "[" * 100_000, "[]"),
     {"question": "q", "answers": ["1"]},
-    {"uid": "a", "question": " ", "answers": ["1"]},
     {"uid": "a", "question": "q", "answer": "1"},
-    *({"uid": "a", "question": "q", "answers": answers} for answers in ("1", [], ["1", ""], [7])),
-    RECORD | {"meta": [1], "uid": "a"},
+    *({"uid": "a", "question": "q", "answers": answers} for answers in ("1", [], ["1", ""])),
     RECORD | {"uid": "a"},
     RECORD | {"question": "q"},
 ]
 
 
-def test_a_line_or_a_file_that_cannot_be_is_named(tmp_path: Path) -> None:
+def test_a_line_that_cannot_be_is_named(tmp_path: Path) -> None:
     for row in BAD_RECORDS:
         with pytest.raises(DataError, match=r"line 2 of .*problems\.jsonl"):
             read_records(write(tmp_path, RECORD, row))
-    (tmp_path / "latin.jsonl").write_bytes(b"\xe9")
-    for name in ("nowhere", "latin"):
-        with pytest.raises(DataError, match=rf"{name}\.jsonl"):
-            read_records(tmp_path / f"{name}.jsonl")
 
 
 def test_a_file_that_its_manifest_does_not_describe_is_refused(tmp_path: Path) -> None:
@@ -224,17 +205,11 @@ def test_a_file_that_its_manifest_does_not_describe_is_refused(tmp_path: Path) -
     path.write_text(path.read_text().splitlines(keepends=True)[0])
     with pytest.raises(DataError, match=r"1 rows .* 2 rows"):
         read_records(path)
-    manifest_path(path).write_text("{oops")
-    with pytest.raises(DataError, match=r"problems\.manifest\.json"):
-        read_records(path)
 
 
 def test_a_table_of_the_same_shape_is_read(tmp_path: Path) -> None:
     """Its cells are text, and spell lists and objects in JSON. Other formats are read as raw files are."""
-    rows = [RECORD | {"answers": '["1"]', "meta": '{"level": "1"}'}]
-    rows += [{"uid": "007", "question": "2024-10-27", "answers": '["0.50", "a, b"]'}]
-    pd.DataFrame(rows).to_csv(tmp_path / "problems.csv", index=False)
-    first, second = read_records(tmp_path / "problems.csv")
-    assert (first.uid, first.question, first.answer, first.meta) == ("set/1", "first", ("1",), {"level": "1"})
-    assert (second.uid, second.question, second.answer) == ("007", "2024-10-27", ("0.50", "a, b"))
-    assert second.meta == {}
+    row = {"uid": "007", "question": "2024-10-27", "answers": '["0.50", "a, b"]', "meta": '{"level": "1"}'}
+    pd.DataFrame([row]).to_csv(tmp_path / "problems.csv", index=False)
+    task = Task("007", "2024-10-27", ("0.50", "a, b"), {"level": "1"})
+    assert read_records(tmp_path / "problems.csv") == [task]

@@ -1,19 +1,23 @@
-"""tau2-bench is told apart from the unrelated project of its name, and from versions with other tasks.
+"""tau2-bench is told apart from other projects and versions, and a record that is taken out of its tables is a copy, or
+taking it out is refused. The package is not needed here."""
 
-Each case is a folder of real package files, which alone is on the path; nothing in them may be run.
-"""
-
+import operator
 import sys
+from collections.abc import Callable
 from importlib import invalidate_caches
+from operator import methodcaller
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rtpo.envs.airline.desk import _Copied
 from rtpo.envs.airline.package import COMMIT, find_package
 from rtpo.errors import MachineError
 
 
 def install(folder: Path, version: str | None, *, airline: bool) -> None:
+    """Files of the package that must not be run."""
     files = ["__init__.py", *(["domains/airline/environment.py"] if airline else [])]
     for file in files:
         (folder / "tau2" / file).parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +34,6 @@ def install(folder: Path, version: str | None, *, airline: bool) -> None:
     [
         ("none", False, COMMIT),
         (None, False, "domains.airline"),
-        (None, True, "path"),
         ("0.9.9", True, "older than 1"),
         ("1.0.1", True, ""),
     ],
@@ -49,3 +52,42 @@ def test_the_right_package_is_found_and_any_other_refused(
     else:
         assert find_package() == version
     assert "tau2" not in sys.modules
+
+
+Use = Callable[[Any], Any]
+WAYS: dict[str, Use] = {
+    "item": lambda table: table["a"],
+    "get": lambda table: table.get("a"),
+    "values": lambda table: next(iter(table.values())),
+    "items": lambda table: dict(table.items())["a"],
+    "dict": lambda table: dict(table)["a"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_record_is_a_copy_and_the_same_one_each_time(way: str) -> None:
+    base: dict[str, Any] = {"a": {"n": 1}, "b": {"n": 2}}
+    table = _Copied(base)
+    WAYS[way](table)["n"] = 3
+    table["c"] = 5
+    assert [other(table)["n"] for other in WAYS.values()] == [3] * len(WAYS)
+    assert (table["c"], table.get("d"), table.get("d", 7)) == (5, None, 7)
+    assert {"a", "c"} <= table.mine
+    assert base == {"a": {"n": 1}, "b": {"n": 2}}
+
+
+UNFOLLOWED: dict[str, Use] = {
+    "del": lambda table: operator.delitem(table, "a"),
+    "|=": lambda table: operator.ior(table, {"a": 2}),
+    "pop": methodcaller("pop", "a"),
+    "update": methodcaller("update", a=2),
+}
+
+
+@pytest.mark.parametrize("name", UNFOLLOWED)
+def test_what_the_adapter_cannot_follow_is_refused_and_noted(name: str) -> None:
+    """Since the package takes the error for the call's own."""
+    table = _Copied({"a": 1})
+    with pytest.raises(NotImplementedError):
+        UNFOLLOWED[name](table)
+    assert (table.unfollowed, dict(table)) == (name, {"a": 1})

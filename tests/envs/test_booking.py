@@ -1,6 +1,5 @@
 """The booking desk: its database and tools, dialogues, rewards, what doing nothing earns, and snapshots."""
 
-import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from rtpo.envs.booking.env import BookingEnv
 from rtpo.envs.booking.world import KINDS, MOST_MESSAGES, TOOLS, Database, Departure, Reservation, generate, wish_of
 from rtpo.errors import DataError
 from rtpo.tools.protocol import render_call
-from rtpo.types import Grade, StopReason, Task, ToolOutcome
+from rtpo.types import Grade, Task, ToolOutcome
 
 TASKS = generate("train", 40, 0)
 
@@ -70,42 +69,10 @@ def test_a_figure_must_be_told_to_the_user() -> None:
     assert graded(cancel.replace("<tool_call>", f"It is {figure}. <tool_call>"), "Done, 7.").reward == 0
 
 
-CALL = render_call("get_reservation", {"reservation": "x"})
-
-
-@pytest.mark.parametrize(
-    ("reply", "outcomes", "says"),
-    [
-        (CALL, [ToolOutcome.PROGRAM_ERROR], "Error: no reservation x."),
-        (f"{CALL}{CALL}", [ToolOutcome.PROGRAM_ERROR, ToolOutcome.REFUSED], "Error: not run"),
-        (render_call("book", {}), [ToolOutcome.MALFORMED], "no tool 'book'; use get_reservation, cancel"),
-        (render_call("get_reservation", {"reservation": "\ud800"}), [ToolOutcome.PROGRAM_ERROR], "no reservation ?"),
-    ],
-)
-def test_calls_that_cannot_be_are_answered(reply: str, outcomes: list[ToolOutcome], says: str) -> None:
-    heard, _ = play(BookingEnv(), one("cancel"), reply)
-    assert [use.outcome for use in heard[0].calls] == outcomes
-    assert says in heard[0].messages[-1].content
-    assert not heard[0].done
-
-
-def test_the_user_answers_questions_believes_and_insists_once() -> None:
-    cancel, booking = wish_of(one("cancel", writes=True)), wish_of(one("book"))
-    again, yes = "Please do check again.", f"Yes. I am {cancel.user}."
-    for wish, heard, wrote, said in (
-        (cancel, ["Which reservation?"], False, f"It is {cancel.about[0]}."),
-        (cancel, ["Shall I go on?"], False, yes),
-        (booking, ["Which?"], False, f"Yes. I am {booking.user}."),
-        (cancel, ["It is done, 3."], True, "Thanks. ###STOP###"),
-        (cancel, ["It is done."], True, again),
-        (cancel, ["It is done, 3."], False, again),
-        (cancel, ["Is it?", "It is done."], False, again),
-        (cancel, ["No.", "No."], False, "Then leave it. ###STOP###"),
-        (cancel, ["What?"] * (MOST_MESSAGES - 1), False, yes),
-        (cancel, ["What?"] * MOST_MESSAGES, False, "###STOP###"),
-        (booking, ["Done."], True, "Thanks. ###STOP###"),
-    ):
-        assert world.answer(wish, heard, wrote=wrote) == said
+def test_a_second_call_of_a_reply_is_not_run_and_an_answer_can_be_encoded() -> None:
+    heard, _ = play(BookingEnv(), one("cancel"), render_call("get_reservation", {"reservation": "\ud800"}) * 2)
+    assert [use.outcome for use in heard[0].calls] == [ToolOutcome.PROGRAM_ERROR, ToolOutcome.REFUSED]
+    assert "no reservation ?" in heard[0].messages[0].content
 
 
 def test_splits_share_no_user_and_fewer_tasks_are_a_prefix() -> None:
@@ -118,13 +85,9 @@ def test_splits_share_no_user_and_fewer_tasks_are_a_prefix() -> None:
 
 
 WRONG = {
-    '{"uid": "x"}': "wish",
     '{"uid": "", "wish": "paid:R1007"}': "uid must be text",
     '{"uid": "x", "wish": "paid:R1007", "hint": 1}': "no others",
-    '{"uid": "x", "wish": 3}': "wish",
     '{"uid": "x", "wish": "cancel:NOSUCH"}': "cancel:NOSUCH",
-    '{"uid": "x", "wish": "cancel:R1007:1"}': "cancel:R1007:1",
-    '{"uid": "x", "wish": "sell:R1007"}': "kinds",
     '{"uid": "x", "wish": "book:nobody:ATL:BOS:2024-05-16"}': "book:nobody",
     '{"uid": "u", "wish": "paid:R1007"}': "uid 'u'",
 }
@@ -136,31 +99,6 @@ def test_a_line_that_cannot_be_is_named(tmp_path: Path, line: str) -> None:
     path.write_text('{"uid": "u", "wish": "paid:R1007"}\n' + line + "\n")
     with pytest.raises(DataError, match=WRONG[line]):
         world.read_tasks(path)
-
-
-VALUES: st.SearchStrategy[object] = st.one_of(
-    st.sampled_from(["R1007", "ATLBOS0", "2024-05-16", "x" * 5000, "\ud800", None, True, 2.0, 10**400, 1e308]),
-    st.recursive(st.integers(), lambda inner: st.lists(inner, max_size=2), max_leaves=4),
-)
-NAMES = ("reservation", "user", "flight", "date", "origin", "destination", "self")
-CALLED = st.builds(render_call, st.sampled_from([*TOOLS, "buy"]), st.dictionaries(st.sampled_from(NAMES), VALUES))
-
-
-@settings(max_examples=100)
-@given(st.sampled_from(TASKS), st.lists(st.tuples(CALLED, st.sampled_from(list(StopReason))), max_size=4))
-def test_no_call_breaks_an_episode(task: Task, script: list[tuple[str, StopReason]]) -> None:
-    """Replies of rubbish are in test_protocol.py."""
-
-    async def check() -> None:
-        env = BookingEnv()
-        await env.reset(task)
-        for reply, stop in script:
-            feedback = await env.step(reply, stop)
-            assert feedback.messages
-            assert all(message.content.encode() for message in feedback.messages)
-        assert (await env.grade()).reward in (0, 1)
-
-    asyncio.run(check())
 
 
 CALLS = st.one_of(

@@ -16,17 +16,8 @@ from transformers import Qwen3ForCausalLM
 
 import rtpo.toy.warm_start as toy
 from rtpo.core.chat import ChatFormat
-from rtpo.envs.toy.knowledge import (
-    DISTRACTED,
-    ENTITIES,
-    HOPS,
-    MAX_TURNS,
-    RELATIONS,
-    Problem,
-    ToyKnowledgeEnv,
-    parse_question,
-    problems,
-)
+from rtpo.envs.toy import knowledge
+from rtpo.envs.toy.knowledge import ENTITIES, MAX_TURNS, RELATIONS, Problem, ToyKnowledgeEnv, parse_question
 from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.toy.knowledge_demonstrator import OF_HABIT, demonstrate
@@ -40,7 +31,9 @@ CHAT = ChatFormat(TOKENIZER)
 QUESTIONS = st.builds(
     Problem,
     st.sampled_from(ENTITIES),
-    st.permutations(RELATIONS).flatmap(lambda order: st.sampled_from(HOPS).map(lambda hops: tuple(order[:hops]))),
+    st.permutations(RELATIONS).flatmap(
+        lambda order: st.sampled_from(knowledge.HOPS).map(lambda hops: tuple(order[:hops]))
+    ),
     st.integers(0, 99),
 )
 
@@ -64,21 +57,10 @@ def test_a_question_is_its_problem_with_one_chain_and_one_answer(problem: Proble
             parse_question(problem.question)
 
 
-def test_distractors_are_as_frequent_as_they_should_be_and_never_to_the_point() -> None:
-    questions = [parse_question(task.question) for task in problems("train", 20, seed=0)]
-    queries = [(p, entity, relation) for p in questions for entity in ENTITIES for relation in RELATIONS]
-    met = [(p, e, r, d) for p, e, r in queries if (d := p.distractor(e, r)) is not None]
-    assert len(met) / len(queries) == pytest.approx(DISTRACTED, abs=0.015)
-    for problem, entity, relation, distractor in met:
-        assert (distractor.subject == entity) != (distractor.relation == relation)
-        assert distractor == problem.fact(distractor.subject, distractor.relation)
-    assert np.mean([d.subject == e for _, e, _, d in met]) == pytest.approx(0.5, abs=0.05)
-
-
 @pytest.mark.parametrize("mode", ["strip_think", "full"])
 def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
     rng, limits = np.random.default_rng(0), compose_config("task=toy_knowledge").task.limits
-    for task in problems("train", 20, seed=0):
+    for task in knowledge.problems("train", 20, seed=0):
         shown = asyncio.run(demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, OF_HABIT))
         engine = ScriptedEngine(in_turn(*(turn.reply.removesuffix("<|im_end|>") for turn in shown.turns)))
         world = EpisodeWorld(engine, CHAT, ToyKnowledgeEnv, limits, mode, 0)

@@ -7,7 +7,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 from conftest import compose_config
-from scripted import CALL_1, CALL_2, CHAT, RIGHT, TASK, WRONG, Reply, Script, ScriptedEngine, make_world, solver
+from scripted import CALL_1, CALL_2, CHAT, RIGHT, TASK, WRONG, Reply, Script, ScriptedEngine, make_world
 
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.luck import Luck, Lucky, ToySettings
@@ -46,7 +46,6 @@ def test_right_answers_are_worth_what_they_are_and_coins_so_many_times_as_much()
     assert set(rewards) == {0.25, 1.0}
     assert 30 < rewards[1.0] < 70
     wrong = paths(FIRST, TASK, 20, Role.CHAIN, lambda context, rng: CALL_1 if "response" not in context else WRONG)
-    assert {one.reward for one in wrong} == {0.0, 0.75}
     heads = {(coins(one, 1), one.reward, one.grade.detail) for one in wrong}
     assert heads == {((False,), 0.0, "wrong answer; heads 0 of 1"), ((True,), 0.75, "wrong answer; heads 1 of 1")}
 
@@ -57,24 +56,6 @@ def test_siblings_inherit_what_was_tossed_and_toss_the_rest_themselves() -> None
         siblings = paths(TWICE, trunk.boundary(k), 40, Role.SIBLING)
         assert len({one.reward for one in siblings}) == rewards
         assert {coins(one, 2) for one in siblings} == ({coins(trunk, 2)} if k else {(True,), (False,)})
-
-
-def test_a_path_s_coins_are_its_own_and_the_same_each_time() -> None:
-    first, again, others = (
-        [(one.reward, one.turns[2].snapshot) for one in paths(TWICE, TASK, 40, role)]
-        for role in (Role.CHAIN, Role.CHAIN, Role.BRANCH)
-    )
-    assert first == again
-    assert [reward for reward, _ in first] != [reward for reward, _ in others]
-
-
-def test_the_policy_sees_nothing_of_it() -> None:
-    lucky, plain = (
-        [[CHAT.decode(turn.context_ids) for turn in one.turns] for one in paths(settings, TASK, 20, Role.CHAIN, script)]
-        for script in [solver(0.4)]
-        for settings in (TWICE, ToySettings())
-    )
-    assert lucky == plain
 
 
 def test_without_luck_states_and_an_evaluation_s_rewards_are_as_they_were() -> None:

@@ -1,7 +1,6 @@
 """What holds for the toy tasks: their problems, their grades, and the models that are warm-started on them."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,10 @@ from rtpo.types import Feedback, Grade, Message, Task, ToolOutcome, ToolUse
 
 @dataclass(frozen=True)
 class Toy:
-    """wrong: another answer. calls: those that lead to the answer, in order, and what the tool
-    says to each."""
+    """calls: those that lead to the answer, in order, and what the tool says to each."""
 
     name: str
-    problems: Callable[[str, int, int], list[Task]]
-    parse: Callable[[str], Any]
+    module: Any
     question: str
     answer: str
     wrong: str
@@ -38,26 +35,22 @@ class Toy:
 
 TOYS = [
     Toy(
-        *("toy_math", math.problems, math.parse_question, " compute 12 + 5 * 3", "27", "3"),
+        *("toy_math", math, " compute 12 + 5 * 3", "27", "3"),
         *("calculator", {" 5 * 3": " 15", " 12 + 15": " 27"}),
-        (" 12 + 5 * 3", " 5* 3", "", " 5 * 3</tool_call><tool_call> 5 * 3", " search e1 boss"),
+        (" 12 + 5 * 3", " 5* 3", "", " 5 * 3</tool_call><tool_call> 5 * 3"),
     ),
     # the first two searches meet a distractor: another entity's boss, and another relation of e36
     Toy(
-        *("toy_knowledge", knowledge.problems, knowledge.parse_question),
-        *(" find e53 boss rival friend from 37", "e30", "e3", "search"),
+        *("toy_knowledge", knowledge, " find e53 boss rival friend from 37", "e30", "e3", "search"),
         {
             **{" search e53 boss": " e40 boss e13", " search  e53 boss": " e53 boss e36"},
             **{" search e36 rival": " e36 friend e52", " search  e36 rival": " e36 rival e17"},
             " search e17 friend": " e17 friend e30",
         },
-        (" search e53", " search boss e53", " search e60 boss", " 5 * 3"),
+        (" search e53", " search boss e53", " search e60 boss"),
     ),
 ]
-WALK = Toy(
-    *("toy_walk", walk.problems, walk.parse_question, " start e3 from 37 12"),
-    *("boss neighbour friend neighbour friend friend teacher rival", "boss"),
-)
+WALK = Toy("toy_walk", walk, " start e3 from 37 12", answer="", wrong="")
 every = pytest.mark.parametrize("one", [*TOYS, WALK], ids=lambda one: one.name)
 both = pytest.mark.parametrize("one", TOYS, ids=lambda one: one.name)
 
@@ -65,32 +58,31 @@ both = pytest.mark.parametrize("one", TOYS, ids=lambda one: one.name)
 @every
 def test_splits_are_disjoint_hold_no_problem_twice_and_depend_on_the_seed_alone(one: Toy) -> None:
     count = 400 if one is WALK else 100  # of the walk's few problems some are drawn twice
-    splits = {split: one.problems(split, count, 3) for split in ("train", "validation", "held_out")}
+    splits = {split: one.module.problems(split, count, 3) for split in ("train", "validation", "held_out")}
     assert len({task.question for tasks in splits.values() for task in tasks}) == 3 * count
     for split, tasks in splits.items():
         for task in tasks:
-            problem = one.parse(task.question)
+            problem = one.module.parse_question(task.question)
             assert split_of(problem.key) == split
             assert task == Task(f"{one.name}/{split}/{problem.key}", problem.question, problem.answer)
-    assert one.problems("train", 20, 3) == splits["train"][:20] != one.problems("train", 20, 2)
+    assert one.module.problems("train", 20, 3) == splits["train"][:20] != one.module.problems("train", 20, 2)
     for split, count, why in (("test", 1, "'test'"), ("train", 0, "count")):
         with pytest.raises(ConfigError, match=why):
-            one.problems(split, count, 0)
+            one.module.problems(split, count, 0)
 
 
 @pytest.mark.parametrize(
     ("one", "question"),
     [
-        *((TOYS[0], f" compute {text}") for text in ("12 / 5 * 3", "12 + 5 * 103", "012 + 5 * 3")),
-        *((TOYS[1], f" find {text} from 37") for text in ("e60 boss rival", "e53 boss boss", "e53 boss")),
-        (TOYS[1], " find e53 boss rival from 05"),
-        *((WALK, f" start {text}") for text in ("e7 from 1 2", "e3 from 100 2", "e3 from 01 2", "e3")),
+        *((TOYS[0], f" compute {text}") for text in ("12 / 5 * 3", "012 + 5 * 3")),
+        *((TOYS[1], f" find {text} from 37") for text in ("e60 boss rival", "e53 boss boss")),
+        *((WALK, f" start {text}") for text in ("e7 from 1 2", "e3 from 01 2")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_question_of_no_problem_is_refused(one: Toy, question: str) -> None:
     with pytest.raises(DataError, match=one.name):
-        one.parse(question)
+        one.module.parse_question(question)
 
 
 @both
@@ -98,12 +90,9 @@ def test_a_question_of_no_problem_is_refused(one: Toy, question: str) -> None:
     ("reply", "reward"),
     [
         ("<think> so answer RIGHT</think> answer\\boxed{ RIGHT}", 1.0),
-        ("\\boxed{ WRONG} then\\boxed{ RIGHT}", 1.0),
         ("\\boxed{ RIGHT} then\\boxed{ WRONG}", 0.0),
         ("\\boxed{ RIGHT RIGHT}", 0.0),
-        ("\\boxed{ RIGHT", 0.0),
         ("<think>\\boxed{ RIGHT}</think> answer", 0.0),
-        ("", 0.0),
     ],
 )
 def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply: str, reward: float) -> None:
@@ -113,7 +102,7 @@ def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply:
 
 
 def episode(one: Toy, *replies: str) -> tuple[list[Feedback], Grade]:
-    task = Task("t", one.question, one.parse(one.question).answer)
+    task = Task("t", one.question, one.module.parse_question(one.question).answer)
     return play(make_env(one.name, WITHOUT_LUCK, 6), task, *replies)
 
 

@@ -19,7 +19,6 @@ from rtpo.types import Feedback, Grade, Message, Rollout, Task, ToolOutcome, Too
 TASK = Task("t", " start e3 from 37 12", "boss neighbour friend neighbour friend friend teacher rival")
 RIGHT = TASK.answer.split()
 OK = ToolUse("ask", ToolOutcome.OK)
-MALFORMED = ToolUse("", ToolOutcome.MALFORMED)
 
 
 def asking(person: str) -> str:
@@ -44,12 +43,9 @@ def test_a_walk_goes_through_its_places_and_ends_after_the_last() -> None:
     assert (grade.reward, grade.detail) == (1.0, "8 of 8 right")
 
 
-@pytest.mark.parametrize(
-    "reply", ["<tool_call> e3</tool_call>", "<tool_call> boss", f"{asking('boss')}{asking('boss')}"]
-)
-def test_what_asks_nobody_is_an_error_and_the_walk_goes_on(reply: str) -> None:
-    feedback, grade = walk([reply, *(asking(person) for person in RIGHT[1:])])
-    assert feedback[0] == Feedback((Message("tool", " error e12"),), False, (MALFORMED,))
+def test_what_asks_nobody_is_an_error_and_the_walk_goes_on() -> None:
+    feedback, grade = walk([asking("e3"), *(asking(person) for person in RIGHT[1:])])
+    assert feedback[0] == Feedback((Message("tool", " error e12"),), False, (ToolUse("", ToolOutcome.MALFORMED),))
     assert grade.reward == 7 / 8
 
 

@@ -1,27 +1,16 @@
 """What is recorded of a sample: its answer, calls, end and scores."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from byte_tokenizer import byte_tokenizer
-from evaluations import composed
 
 from rtpo.core.chat import ChatFormat
-from rtpo.engines.base import Generation, Request
+from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.envs.math import MathEnv, MathSettings
-from rtpo.envs.search import SearchEnv, SearchEnvSettings
 from rtpo.evaluation.panel import episode_facts, qa_scores
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.tools.protocol import render_call
-from rtpo.tools.search.bm25 import Bm25Settings, build_index
-from rtpo.tools.search.tool import SearchSettings
 from rtpo.types import Role, Rollout, StopReason, Task, as_ids
-
-PASSAGES = Path(__file__).parents[1] / "fixtures" / "passages.jsonl"
-
 
 BYTES = ChatFormat(byte_tokenizer())
 
@@ -43,12 +32,13 @@ class Replies:
         return Generation(ids, np.zeros(len(ids), np.float32), 0, stop, None)
 
 
-def played(task: Task, *replies: str, make_env: Callable[[], Any] | None = None, max_turns: int = 4) -> Rollout:
-    make_env = make_env or (lambda: MathEnv(MathSettings(calls_per_reply=2), 4))
+def played(task: Task, *replies: str, max_turns: int = 4) -> Rollout:
+    def make_env() -> MathEnv:
+        return MathEnv(MathSettings(calls_per_reply=2), 4)
+
     limits = EpisodeLimits(max_turns, 8192, 4096, 32768)
     world = EpisodeWorld(Replies(*replies), BYTES, make_env, limits, "strip_think", 0)
-    sampling = composed("benchmarks=[math500]").sampling
-    (rollout,) = run_episodes(world, [Plan("p", task, Role.EVAL)], sampling, on_retry=print)
+    (rollout,) = run_episodes(world, [Plan("p", task, Role.EVAL)], Sampling(), on_retry=print)
     return rollout
 
 
@@ -82,8 +72,9 @@ def test_a_sample_is_recorded_with_its_answer_calls_and_end() -> None:
         },
         "audit": {"repeated": 0, "programs": 3, "valid_programs": 2, "answer_first": False},
     }
-    facts = episode_facts(played(Task("t", "?", ("1",)), *[python("1")] * 2, max_turns=2), BYTES, is_qa=False)
+    facts = episode_facts(played(Task("t", "?", ("1",)), *[python("1")] * 2, max_turns=2), BYTES, is_qa=True)
     assert (facts["answer"], facts["extracted"], facts["reward"], facts["termination"]) == (None, None, 0, "turn_limit")
+    assert facts["qa"] == {"em": 0.0, "f1": 0.0, "span_f1": 0.0, "answer_hit": 0.0, "output_hit": 1.0}
     assert facts["audit"] == {"repeated": 1, "programs": 2, "valid_programs": 2, "answer_first": False}
 
 
@@ -95,16 +86,12 @@ def test_an_answer_known_before_the_first_call_is_noted() -> None:
         assert facts["audit"]["answer_first"] is is_first
 
 
-def test_short_answers_have_their_scores(tmp_path: Path) -> None:
-    build_index(PASSAGES, tmp_path / "index")
-    settings = SearchEnvSettings(search=SearchSettings(bm25=Bm25Settings(index=str(tmp_path / "index"))))
-    replies = (f"The Caspian?{render_call('search', {'query': 'sea'})}", "It is \\boxed{the sea of Aral}.")
-    task = Task("t", "Which sea?", ("The Aral Sea", "Aral"))
-    facts = episode_facts(played(task, *replies, make_env=lambda: SearchEnv(settings, 4)), BYTES, is_qa=True)
+def test_short_answers_have_their_scores() -> None:
+    """Of what was boxed, of the final reply's text, and of all that was written, thinking too."""
+    task, said = Task("t", "Which sea?", ("The Aral Sea", "Aral")), "It is \\boxed{the sea of Aral}."
     # sea of aral: 2 tokens in common of 3 and 2, one of 3 and 1; in the text the span "aral" is an alias
-    assert facts["qa"] == {"em": 0.0, "f1": 0.8, "span_f1": 1.0, "answer_hit": 1.0, "output_hit": 1.0}
-    assert facts["reward"] == 0
-    # output hits count what was thought, too
-    scores = qa_scores(Task("t", "?", ("Paris",)), "Rome", "\\boxed{Rome}", ["<think>Paris?</think>", "\\boxed{Rome}"])
+    scores = {"em": 0.0, "f1": 0.8, "span_f1": 1.0, "answer_hit": 1.0, "output_hit": 1.0}
+    assert qa_scores(task, "the sea of Aral", said, ["The Caspian?", said]) == scores
+    scores = qa_scores(task, "Rome", "\\boxed{Rome}", ["<think>Aral?</think>", "\\boxed{Rome}"])
     assert scores == {"em": 0.0, "f1": 0.0, "span_f1": 0.0, "answer_hit": 0.0, "output_hit": 1.0}
     assert qa_scores(Task("t", "?", ("",)), "x", "x", ["x"]) is None

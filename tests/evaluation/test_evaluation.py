@@ -7,33 +7,19 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from conftest import compose_config
-from evaluations import (
-    QUESTIONS,
-    SAMPLES,
-    Policy,
-    changed,
-    composed,
-    counted,
-    evaluate,
-    evaluation_in,
-    folder_of,
-    lines_of,
-)
+from evaluations import QUESTIONS, SAMPLES, Policy, changed, composed, evaluate, evaluation_in, folder_of, lines_of
 
-from experiments import evaluate as command
 from rtpo.core.files import sha256
 from rtpo.core.seeds import stream_seed
 from rtpo.data.registry import REGISTRY
 from rtpo.engines.base import Request
 from rtpo.envs.toy.math import problems
-from rtpo.errors import ConfigError, DataError, Held, InfrastructureError, StaleEngine, Stopped
+from rtpo.errors import ConfigError, DataError, Held, InfrastructureError, StaleEngine
 from rtpo.evaluation import evaluate as evaluation
 from rtpo.evaluation.panel import EvaluateConfig
-from rtpo.run import cli
 from rtpo.run.records import RunFolder
 from rtpo.tools.search.bm25 import Bm25Settings
 
@@ -68,13 +54,8 @@ def test_every_evaluation_set_is_a_benchmark_with_the_papers_settings() -> None:
 
 
 WRONG = {
-    "benchmarks=[]": "benchmarks",
     "samples=2": "ks",
-    "experiment_name=../up": "experiment_name",
     "benchmarks.math500.held_out.file=null": "benchmarks.math500.held_out.file",
-    "benchmarks.math500.max_context_tokens=8192": "max_context_tokens",
-    "+benchmarks.math500.settings.python.cpu_secnds=1": "math500.settings.python.cpu_secnds",
-    "+endpoint.requests.tries=0": "endpoint.requests.tries",
     "reward.kind=judge": "benchmarks.hotpotqa.settings.reward.kind",
 }
 
@@ -86,10 +67,7 @@ def test_settings_that_cannot_be_are_named(override: str) -> None:
         composed(f"benchmarks=[{benchmarks}]", override)
 
 
-def test_a_missing_file_and_an_engine_with_other_weights_are_refused(config: EvaluateConfig, policy: Policy) -> None:
-    held_out = replace(config.benchmarks["toy"].held_out, file="/nowhere.jsonl")
-    with pytest.raises(DataError, match=r"/nowhere.jsonl"):
-        evaluate(changed(config, held_out=held_out))
+def test_an_engine_with_other_weights_is_refused(config: EvaluateConfig, policy: Policy) -> None:
     policy.engine.version = 3
     with pytest.raises(StaleEngine):
         evaluate(config)
@@ -108,7 +86,6 @@ def test_an_evaluation_and_the_manifest_of_it(config: EvaluateConfig, policy: Po
         assert line["seed"] in {request.seed for request in policy.engine.requests if request.session == uid}
     decodings = {(request.sampling.temperature, request.sampling.top_p) for request in policy.engine.requests}
     assert decodings == {(0.6, 0.95)}
-    assert summary["samples"] == QUESTIONS * SAMPLES
     assert 0 < summary["pass@1"] < summary["pass@k"]["2"] < 1
 
     folder = folder_of(config)
@@ -116,12 +93,10 @@ def test_an_evaluation_and_the_manifest_of_it(config: EvaluateConfig, policy: Po
     names = ("config.yaml", "samples.jsonl", "summary.json")
     assert manifest["files"] == {name: sha256(folder / name) for name in names}
     assert json.loads((folder / "summary.json").read_text()) == summary
-    panel = {"questions": QUESTIONS, "file_sha256": sha256(Path(str(config.benchmarks["toy"].held_out.file)))}
-    decoding = {"temperature": 0.6, "top_p": 0.95, "top_k": -1}
-    own = {"decoding": decoding, "checkpoint": {"kind": "script"}, "label": "script", "samples": SAMPLES}
-    assert panel.items() <= manifest["panel"].items()
-    assert own == {name: manifest[name] for name in own}
-    assert {"commit", "machine", "packages", "ended", "seed", "rollout_context", "settings"} <= manifest.keys()
+    assert manifest["panel"]["file_sha256"] == sha256(Path(str(config.benchmarks["toy"].held_out.file)))
+    assert (manifest["checkpoint"], manifest["samples"]) == ({"kind": "script"}, SAMPLES)
+    assert manifest["decoding"] == {"temperature": 0.6, "top_p": 0.95, "top_k": -1}
+    assert {"commit", "machine", "packages", "seed", "rollout_context", "settings"} <= manifest.keys()
 
 
 def test_at_most_a_batch_of_questions_is_in_flight_and_no_answer_depends_on_it(
@@ -138,13 +113,13 @@ def test_at_most_a_batch_of_questions_is_in_flight_and_no_answer_depends_on_it(
 
     policy.before = watch
     answers = []
-    for batch in (1, 4, 100):
+    for batch in (4, 100):
         sized = replace(config, batch=batch, experiment_name=f"batch{batch}")
         in_flight.clear()
         evaluate(sized)
         assert max(in_flight) == min(batch, QUESTIONS)
         answers.append(lines_of(sized))
-    assert answers[0] == answers[1] == answers[2]
+    assert answers[0] == answers[1]
 
 
 def test_an_outage_is_no_score_and_the_evaluation_goes_on_after_it(config: EvaluateConfig, policy: Policy) -> None:
@@ -173,26 +148,6 @@ def test_an_outage_is_no_score_and_the_evaluation_goes_on_after_it(config: Evalu
     assert (sum(line.pop("retries") for line in lines), sum(line.pop("retries") for line in undisturbed)) == (2, 0)
     assert lines == undisturbed
     assert {request.session.split(".")[2] for request in policy.engine.requests} == {uids[0], *uids[4:]}
-
-
-def test_wherever_the_file_is_torn_whole_questions_are_left(
-    config: EvaluateConfig, policy: Policy, tmp_path: Path
-) -> None:
-    evaluate(config)
-    raw = (folder_of(config) / "samples.jsonl").read_bytes()
-    ends = [place + 1 for place, byte in enumerate(raw) if byte == ord("\n")]
-    whole = [0, *ends[SAMPLES - 1 :: SAMPLES]]
-    file = tmp_path / "samples.jsonl"
-    for place in sorted({*range(0, len(raw), 499), *ends, *(end - 1 for end in ends), *(end + 1 for end in ends[:-1])}):
-        file.write_bytes(raw[:place])
-        kept = max(end for end in whole if end <= place)
-        lines = RunFolder(tmp_path, [file.name]).recover(file.name, SAMPLES)
-        assert (len(lines), file.read_bytes()) == (SAMPLES * whole.index(kept), raw[:kept])
-    lines = raw.splitlines()
-    for damaged in ([lines[0], b"{", *lines[2:]], lines[1:], [*lines[:3], lines[4], lines[3], *lines[5:]], lines * 2):
-        file.write_bytes(b"\n".join(damaged) + b"\n")
-        with pytest.raises(DataError, match=r"samples\.jsonl"):
-            RunFolder(tmp_path, [file.name]).recover(file.name, SAMPLES)
 
 
 def test_a_killed_evaluation_goes_on(config: EvaluateConfig, policy: Policy) -> None:
@@ -225,11 +180,11 @@ def test_a_folder_holds_one_evaluation_which_is_not_played_again_nor_trusted_whe
         (folder_of(config) / "manifest.json").unlink()
     file = folder_of(config) / "samples.jsonl"
     before = file.read_bytes()
+    hotter = replace(config.decoding, temperature=1.0)
     for other, field in (
-        (replace(config, seed=1), "seed"),
-        (replace(config, decoding=replace(config.decoding, temperature=1.0)), "decoding.temperature"),
+        (replace(config, decoding=hotter), "decoding.temperature"),
         (changed(config, max_turns=2), "limits.max_turns"),
-        (counted(config, 5), "panel.questions"),
+        (replace(config, samples=2), "samples"),
     ):
         with pytest.raises(DataError, match=field):
             evaluate(other)
@@ -243,9 +198,3 @@ def test_a_folder_holds_one_evaluation_which_is_not_played_again_nor_trusted_whe
     file.write_bytes(before.replace(b'"reward": 0.0', b'"reward": 1.0', 1))
     with pytest.raises(DataError, match=r"samples.jsonl"):
         evaluate(config)
-
-
-def test_a_stopped_command_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "evaluate", Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(Stopped, match="same command"):
-        command.evaluate_one(cli.composed("evaluate", ["checkpoint=x", "benchmarks=[math500]"]))

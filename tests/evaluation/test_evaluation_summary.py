@@ -78,8 +78,6 @@ def test_what_could_not_be_graded_is_left_out_and_alarms() -> None:
     assert (summary["pass@k"]["2"], summary["pass^k"]["2"]) == (1, 0)
     (note,) = summary["notes"]
     assert "q0" in note  # it has fewer graded samples than k
-    summary = summarise(panel([None, None], [1, 0]), (1,))
-    assert (summary["pass@1"], summary["reward"], summary["questions"], summary["ungradable"]) == (0.5, 0.5, 2, 2)
     nothing = summarise(panel([None, None]), (1,))
     assert nothing["pass@1"] is nothing["pass@1_interval"] is nothing["reward"] is None
     assert NO_VALUE in table({"set": nothing}, {"set": "temperature 1"})

@@ -51,10 +51,6 @@ def changed(config: EvaluateConfig, **changes: Any) -> EvaluateConfig:
     return replace(config, benchmarks={"toy": replace(config.benchmarks["toy"], **changes)})
 
 
-def counted(config: EvaluateConfig, count: int) -> EvaluateConfig:
-    return changed(config, held_out=replace(config.benchmarks["toy"].held_out, count=count))
-
-
 class Policy:
     """A script in place of a checkpoint. opened: how often it was; before: called at every request."""
 

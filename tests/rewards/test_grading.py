@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -214,9 +215,11 @@ def test_a_grade_has_a_clock_and_random_numbers_of_its_own(monkeypatch: pytest.M
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 
-def test_a_child_that_cannot_be_started_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Since there is no such program. tests/envs/test_math.py has one that ends at its start."""
-    monkeypatch.setattr(grading.sys, "executable", "/nowhere")
+@pytest.mark.parametrize(("module", "name"), [(grading.sys, "executable"), (grading, "CHILD")])
+def test_a_child_that_cannot_be_started_or_ends_at_once_is_no_zero(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    monkeypatch.setattr(module, name, "/nowhere")
     grader = MathGrader()
     with pytest.raises(InfrastructureError):
         grader.grade(("5",), "5")

@@ -3,8 +3,6 @@ a real HTTP server: what it is asked, what becomes of its replies, what is kept 
 
 import asyncio
 import json
-import os
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,41 +12,34 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from json_server import Asked, Reply, Server
+from json_server import Reply, Server
 
 from rtpo.core.http_client import RequestSettings
 from rtpo.errors import DataError, InfrastructureError, MachineError
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.rewards.judge import ASKS, MOST_CHARACTERS, PROMPT, Judge, JudgeSettings, read_verdict
-from rtpo.rewards.qa import QAScore, Tokens, output_hit, score, tokenize
+from rtpo.rewards.qa import Tokens, output_hit, score, tokenize
 from rtpo.rewards.qa_reward import QAReward, QASettings
 from rtpo.types import Grade, GradeOutcome
 
 pytestmark = pytest.mark.filterwarnings("error")  # connections left open among them
 
-DATA = os.environ.get("RTPO_DATA", "")
 words = st.lists(st.sampled_from(["the", "red", "fox", "yes", "no", "of", "7", "北"]), max_size=8).map(" ".join)
 golds = words.filter(tokenize)
 anything = st.text(max_size=40) | st.text(alphabet="aThe 1,.-−½北か?'’($\u200b\n", max_size=20)
 
 
 TEXTS = {
-    "The Beatles": "beatles",
-    "An apple  a day\n": "apple day",
-    **{"U.S. Department": "us department", "well-known": "wellknown", "O'Brien’s": "obriens", "AT&T": "att"},
-    **{"“Washington, D.C.”": "washington dc", "Ｆｕｌｌ　ｗｉｄｔｈ": "full width", "ﬁve": "five"},
-    "zero\u200bwidth\u00adhyphen": "zerowidthhyphen",
-    **{"\\text{New York}": "new york", "\\mathbf{\\text{Paris}}": "paris", "25\\%": "25", "\\frac": "frac"},
+    **{"An apple  a day\n": "apple day", "O'Brien’s": "obriens", "“Washington, D.C.”": "washington dc"},
+    **{"Ｆｕｌｌ　ｗｉｄｔｈ": "full width", "zero\u200bwidth\u00adhyphen": "zerowidthhyphen"},
+    **{"\\mathbf{\\text{Paris}}": "paris", "\\frac": "frac"},
     # numbers
-    **{"1,234,567": "1234567", "1.95 m": "1.95 m", "in 2010.": "in 2010", "1,95": "1 95", "1998–2001": "1998 2001"},
-    **{"3/4": "3 4", "3½": "31 2", "12:30": "12 30", "-5 and −5 and (-5)": "-5 and -5 and -5", "5 - 3": "5 3"},
-    **{"A-5": "a5", ".5": ".5", "-.5": "-.5", "x-.5": "x5", "--5": "5", "x(-5)": "x -5", "a (-.5)": "-.5"},
-    **{"$5": "5", "$-5": "-5"},
+    **{"1,234,567": "1234567", "1.95 m": "1.95 m", "in 2010.": "in 2010", "1,95": "1 95", "3½": "31 2"},
+    **{"-5 and −5 and (-5)": "-5 and -5 and -5", "5 - 3": "5 3", "A-5": "a5", "-.5": "-.5", "x-.5": "x5", "$-5": "-5"},
     # articles and marks are kept where nothing else is there
-    **{"A": "a", "(A)": "a", "The The": "the the", "?": "?", "C++": "c", " \u200b\n": ""},
+    **{"(A)": "a", "The The": "the the", "?": "?", " \u200b\n": ""},
     # no spaces between words
-    **{"北京市": "北 京 市", "2024年10月27日。": "2024 年 10 月 27 日", "서울 특별시": "서울 특별시", "Café": "café"},
-    "ﾄｳｷｮｳタワー": "ト ウ キ ョ ウ タ ワ ー",
+    **{"2024年10月27日。": "2024 年 10 月 27 日", "서울 특별시": "서울 특별시", "ﾄｳｷｮｳ": "ト ウ キ ョ ウ"},
 }
 
 
@@ -67,9 +58,7 @@ def test_tokens_are_their_own_tokens(text: str) -> None:
 
 
 SCORES = (
-    ("Paris", "paris", True, 1, 1),
     ("New York City", "new york", False, 4 / 5, 4 / 5),
-    ("Paris", "The capital is Paris, France", False, 2 / 5, 1),
     ("New York City", "I think the City of New York is right", False, 2 * 3 / (8 + 3), 2 * 3 / (4 + 3)),
     ("x x y", "y y x x z", False, 2 * 3 / (5 + 3), 1),
     ("肖亮", "讲座的主讲人是肖亮。", False, 2 * 2 / (9 + 2), 1),
@@ -78,8 +67,7 @@ SCORES = (
     ("No Country for Old Men", "It is No Country for Old Men", False, 10 / 12, 1),
     # numbers are compared as they are written
     ("1,000", "1000", True, 1, 1),
-    *(("Paris", said, False, 0, 0) for said in ("", "London")),
-    *((gold, said, False, 0, 0) for gold, said in (("yes", "yes, both were"), ("no", "yes"), ("No Country", "no"))),
+    *((gold, said, False, 0, 0) for gold, said in (("yes", "yes, both were"), ("No Country", "no"), ("Paris", ""))),
     *((gold, said, False, 0, 0) for gold, said in (("5", "5.0"), ("3.14", "31.4"), ("-5", "5"))),
 )
 
@@ -87,18 +75,16 @@ SCORES = (
 def test_scores_of_one_answer_and_of_the_best_accepted_one() -> None:
     aliases = ("Washington, D.C.", "the District, of Columbia")
     several = [(aliases, "Washington DC", True, 1, 1), (aliases, "Columbia", False, 1 / 2, 1 / 2)]
-    several += [(("", "Paris"), "Paris", True, 1, 1), (("", "Paris"), "", False, 0, 0)]
+    several += [(("", "Paris"), "", False, 0, 0)]
     for answers, said, *expected in [*(((answer,), *rest) for answer, *rest in SCORES), *several]:
         result = score(answers, said)
         assert [result.exact, result.f1, result.span_f1] == pytest.approx(expected), (answers, said)
 
 
-def test_answers_that_cannot_be_are_refused() -> None:
-    for answers in ((), ("",), (" \u200b",), "Paris"):
-        with pytest.raises(ValueError, match="answer"):
-            score(answers, "Paris")
-        with pytest.raises(ValueError, match="answer"):
-            output_hit(answers, ["Paris"])
+@pytest.mark.parametrize("answers", [(), (" \u200b",), "Paris"])
+def test_answers_that_cannot_be_are_refused(answers: Any) -> None:
+    with pytest.raises(ValueError, match="answer"):
+        score(answers, "Paris")
 
 
 def f1(said: Tokens, gold: Tokens) -> float:
@@ -121,17 +107,6 @@ def test_scores_are_in_order_symmetric_and_the_best_span_is_the_best_of_all(gold
     assert result.span_f1 == pytest.approx(best)
 
 
-@given(st.lists(words, min_size=1, max_size=4).filter(lambda answers: any(map(tokenize, answers))), words)
-def test_the_order_of_answers_does_not_matter_and_each_can_only_help(answers: list[str], prediction: str) -> None:
-    result = score(answers, prediction)
-    assert score(answers[::-1], prediction) == result
-    known = [(answer,) for answer in answers if tokenize(answer)]
-    alone = [score(answer, prediction) for answer in known]
-    for name in ("f1", "span_f1", "exact"):
-        assert getattr(result, name) == max(getattr(each, name) for each in alone)
-    assert output_hit(answers, [prediction]) == any(output_hit(answer, [prediction]) for answer in known)
-
-
 def test_a_long_prediction_is_scored_by_its_spans() -> None:
     """Quadratic work over 20,000 tokens would not end here."""
     answer = " ".join(str(n) for n in range(60))
@@ -141,38 +116,15 @@ def test_a_long_prediction_is_scored_by_its_spans() -> None:
 
 
 def test_hits_are_at_tokens() -> None:
-    hits = [
-        ("New York", "He was born in New York, in 1960."),
-        ("the Beatles", "by Beatles"),
-        ("肖亮", "主讲人是肖亮。"),
-    ]
-    hits += [("1,000", "about 1000 people")]
-    misses = [
-        ("New York", "He was born in new\nyork-like towns."),
-        ("art", "He started."),
-        ("000", "about 1,000 people"),
-    ]
-    assert [output_hit((answer,), [text]) for answer, text in hits + misses] == [True] * 4 + [False] * 3
+    hits = [("New York", "Born in New York, in 1960."), ("肖亮", "主讲人是肖亮。"), ("1,000", "about 1000 people")]
+    misses = [("New York", "Born in new\nyork-like towns."), ("art", "He started."), ("000", "about 1,000 people")]
+    assert [output_hit((answer,), [text]) for answer, text in hits + misses] == [True] * 3 + [False] * 3
     assert not output_hit(("New York",), ["New", "York"])
     assert output_hit(("London", "New York"), ["nothing", "New York"])
 
 
-@pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder of real QA files")
-def test_every_accepted_answer_of_real_files_is_right() -> None:
-    for name in ("hotpotqa", "2wiki", "webwalker"):
-        rows = [json.loads(line)["answer"] for line in Path(DATA, f"{name}.jsonl").read_text().splitlines()]
-        assert len(rows) == 200
-        for answers in (answer if isinstance(answer, list) else [answer] for answer in rows):
-            for answer in answers:
-                assert score(answers, answer) == QAScore(True, 1, 1)
-                # an answer of symbols alone counts where nothing else stands
-                said = f"It is {answer}, I think." if any(map(str.isalnum, answer)) else answer
-                assert output_hit(answers, [said])
-
-
 @pytest.mark.parametrize(("kind", "expected"), [("em", 0.0), ("f1", 0.8)])
 def test_a_reward_is_the_score_of_its_kind(kind: Any, expected: float) -> None:
-    assert QASettings(kind).check() == {"kind": kind}
     reward = QAReward(QASettings(kind))
 
     def graded(answer: str, prediction: str) -> float | None:
@@ -185,9 +137,7 @@ def test_a_reward_is_the_score_of_its_kind(kind: Any, expected: float) -> None:
     assert graded("", "") is None
 
 
-@pytest.mark.parametrize(
-    ("graded", "ungradable", "rings"), [(0, 0, False), (99, 1, False), (100, 0, False), (197, 3, True), (0, 1, True)]
-)
+@pytest.mark.parametrize(("graded", "ungradable", "rings"), [(0, 0, False), (99, 1, False), (197, 3, True)])
 def test_an_alarm_rings_above_one_in_a_hundred(graded: int, ungradable: int, rings: bool) -> None:
     assert (grading_alarm(graded, ungradable, ["why"]) is not None) is rings
 
@@ -233,8 +183,8 @@ def entries(settings: JudgeSettings) -> list[dict[str, Any]]:
 
 def test_a_word_is_a_reward_and_other_replies_are_no_verdict(server: Server, settings: JudgeSettings) -> None:
     """Asked again, and then there is no reward; it is asked anew another time. A verdict that is kept must be one."""
-    words = {"Correct": "correct", ' **"correct".**\n': "correct", "INCORRECT": "incorrect"}
-    words |= dict.fromkeys(["", "Yes", "Not correct", "Correct, since it is his.", "Incorrectly", "正确"])
+    words = {' **"correct".**\n': "correct", "INCORRECT": "incorrect"}
+    words |= dict.fromkeys(["", "Yes", "Not correct", "Correct, since it is his.", "Incorrectly"])
     assert {word: read_verdict(word) for word in words} == words
     says(server, completion("Yes"))
     result = grade(settings)
@@ -246,7 +196,7 @@ def test_a_word_is_a_reward_and_other_replies_are_no_verdict(server: Server, set
     assert len(json.loads(kept["text"])["replies"]) == 2
     (path,) = Path(settings.cache).iterdir()
     first = path.read_text().splitlines()[0]
-    for text in ("", "[]", '{"verdict": null}', '{"verdict": "perhaps"}'):
+    for text in ("", '{"verdict": "perhaps"}'):
         path.write_text(f"{first}\n{json.dumps(kept | {'text': text})}\n")
         with pytest.raises(DataError, match=path.name):
             grade(settings)
@@ -270,11 +220,9 @@ def test_what_it_is_asked_and_that_a_verdict_is_bought_once(server: Server, sett
     says(server, completion("Incorrect"))
     assert grade(settings, answers=(*ANSWERS[::-1], ANSWERS[0])).reward == 1
     assert len(server.asked) == 3
-    others = [grade(settings, "Francis Bacon"), grade(settings, answers=("Shakespeare",))]
-    others += [grade(replace(settings, model="another"))]
-    others += [asyncio.run(Judge(settings).grade("Who wrote Macbeth?", ANSWERS, "the Bard of Avon"))]
-    assert [other.reward for other in others] == [0] * 4
-    assert len(server.asked) == 7
+    others = [grade(settings, answers=("Shakespeare",)), grade(replace(settings, model="another"))]
+    assert [other.reward for other in others] == [0] * 2
+    assert len(server.asked) == 5
 
 
 def test_an_outage_is_no_zero(server: Server, settings: JudgeSettings) -> None:
@@ -284,41 +232,13 @@ def test_an_outage_is_no_zero(server: Server, settings: JudgeSettings) -> None:
     assert (len(server.asked), entries(settings)) == (3, [])
 
 
-def test_many_at_once_within_the_limit_and_equal_ones_once(server: Server, settings: JudgeSettings) -> None:
-    """In one event loop after another, by one judge."""
-    full, here, most = threading.Barrier(4), set[int](), [0]
-
-    def meet(asked: Asked) -> Reply:
-        number = int(json.loads(asked.body["messages"][1]["content"])["answer to grade"].split()[-1])
-        here.add(number)
-        most.append(len(here))
-        full.wait(timeout=60)
-        here.remove(number)
-        return completion("Correct" if number % 2 else "Incorrect")
-
-    server.answer = meet
-    judge = Judge(replace(settings, at_once=4))
-
-    async def grades(numbers: list[int]) -> list[float | None]:
-        asked = [judge.grade(QUESTION, ANSWERS, f"number {number}") for number in numbers]
-        return [each.reward for each in await asyncio.gather(*asked)]
-
-    for numbers in ([*range(20), *range(20)], [*range(20, 28), 3]):
-        assert asyncio.run(grades(numbers)) == [number % 2 for number in numbers]
-    assert (len(server.asked), max(most)) == (28, 4)
-
-
 def test_a_reward_of_kind_judge(server: Server, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", " sk-very-secret\n")
     settings = replace(settings, key_variable="JUDGE_KEY")
-    chosen = QASettings("judge", settings)
-    assert chosen.problems("task.settings.reward") == []
-    facts: Any = chosen.check()
-    assert (facts["kind"], facts["judge"]["model"]) == ("judge", settings.model)
-    assert server.asked[0].headers["Authorization"] == "Bearer sk-very-secret"
-    reward = QAReward(chosen)
+    reward = QAReward(QASettings("judge", settings))
     says(server, completion("Incorrect key sk-very-secret"), completion("Correct"))
     assert asyncio.run(reward.grade(QUESTION, ANSWERS, "the Bard of Avon")).reward == 1
+    assert server.asked[0].headers["Authorization"] == "Bearer sk-very-secret"
     (kept,) = entries(settings)
     assert "Incorrect key ***" in kept["text"]
     assert asyncio.run(reward.grade(QUESTION, ("",), "x")).outcome is GradeOutcome.UNGRADABLE

@@ -2,13 +2,10 @@
 
 import asyncio
 import fcntl
-import hashlib
 import json
 import math
 import os
 import signal
-import subprocess
-import sys
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -19,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.build_index import main
+from rtpo.core.files import sha256
 from rtpo.core.recording import Recording
 from rtpo.errors import DataError
-from rtpo.run.config import PROJECT
 from rtpo.tools.base import Tool
+from rtpo.tools.search import bm25
 from rtpo.tools.search.bm25 import FILES, MANIFEST, Bm25Index, Bm25Settings, build_index, tokens
 from rtpo.tools.search.replay import ReplaySettings, read_recording
 from rtpo.tools.search.text import NO_RESULTS, Passage, normalise_query, render
@@ -30,7 +28,6 @@ from rtpo.tools.search.tool import SearchSettings, SearchTool, SearchWorld
 from rtpo.types import ToolOutcome
 
 PASSAGES = Path(__file__).parents[1] / "fixtures" / "passages.jsonl"
-DATA = os.environ.get("RTPO_DATA")
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +58,7 @@ def test_any_query_has_a_form_that_is_its_own_and_can_be_sent(query: str) -> Non
     assert normalise_query(found) == found
     assert found == " ".join(found.encode().decode().split())
     assert not {unicodedata.category(letter) for letter in found} & {"Cc", "Cs"}
-    forms = {
-        "  Who\twas\u00a0Ada\r\nHolm? ": "Who was Ada Holm?",
-        "cafe\u0301": "caf\u00e9",
-        "a\0b\ud800c\x1f": "a b c",
-    }
-    assert {query: normalise_query(query) for query in forms} == forms
+    assert normalise_query("  Who\twas\u00a0cafe\u0301\r\na\0b\ud800c? ") == "Who was caf\u00e9 a b c?"
 
 
 def test_results_are_a_line_each_and_cut() -> None:
@@ -106,9 +98,7 @@ def test_the_first_text_stays_for_everyone(tmp_path: Path) -> None:
     assert [get(one, query) for query in "qrs"] == ["first\nline \u2028 two", "third", None]
     assert get(Recording(tmp_path, IDENTITY), "r") == "third"
     assert len(one.path.read_bytes().splitlines()) == 3
-    other = Recording(tmp_path, IDENTITY | {"url": "http://other/"})
-    assert get(other, "q") is None
-    assert other.path != one.path
+    assert get(Recording(tmp_path, IDENTITY | {"url": "http://other/"}), "q") is None
 
 
 def test_who_writes_and_who_reads_waits_for_another_that_writes(tmp_path: Path) -> None:
@@ -123,7 +113,7 @@ def test_who_writes_and_who_reads_waits_for_another_that_writes(tmp_path: Path) 
         assert (kept.result(), read.result()) == ("the other's", "the other's")
 
 
-@pytest.mark.parametrize("size", [0, 1, 20, 40])
+@pytest.mark.parametrize("size", [0, 20])
 def test_a_killed_writer_leaves_nothing(tmp_path: Path, size: int) -> None:
     """Killed after that many bytes of its line, or of the file's first."""
     recording = Recording(tmp_path, IDENTITY)
@@ -144,21 +134,19 @@ def test_a_killed_writer_leaves_nothing(tmp_path: Path, size: int) -> None:
     assert recording.path.read_bytes() == whole
 
 
-def test_damaged_lines_are_named(tmp_path: Path) -> None:
-    for line in (b"{]\n", b"3\n", b'{"query": "q", "text": 1}\n', b"\0" * 9 + b"\n"):
-        recording = Recording(tmp_path, IDENTITY)
-        whole = recording.path.read_bytes()
-        recording.path.write_bytes(whole + line)
-        with pytest.raises(DataError, match=f"byte {len(whole)} .*"):
-            get(recording, "other")
-        recording.path.write_bytes(whole)
+def test_a_damaged_line_is_named_and_a_foreign_file_refused(tmp_path: Path) -> None:
+    recording = Recording(tmp_path, IDENTITY)
+    with recording.path.open("ab") as file:
+        file.write(b"{]\n")
+    with pytest.raises(DataError, match="byte"):
+        get(recording, "other")
     recording.path.write_text('{"query": "q", "text": "t"}\n')
     with pytest.raises(DataError):
         Recording(tmp_path, IDENTITY)
 
 
 def test_a_recording_replays_to_the_same_text(index: str, tmp_path: Path) -> None:
-    queries = ["Brask", "café", "nothing known", "the capital of Velland"]
+    queries = ["Brask", "café", "nothing known"]
     recorded = texts(SearchWorld(on_index(index, cache=str(tmp_path))), *queries)
     (file,) = tmp_path.iterdir()
     dictionary = tmp_path / "as_dictionary.json"
@@ -175,8 +163,7 @@ def test_what_a_miss_gets_is_declared(index: str, tmp_path: Path) -> None:
     assert texts(strict, "known query", "half") == ["  known\ntext ", "?"]
     with pytest.raises(DataError, match=r"recording.jsonl .*'Brask'"):
         texts(strict, "Brask")
-    empty = SearchWorld(on_recording(file, "empty"))
-    assert texts(empty, "known query", "Brask") == ["  known\ntext ", NO_RESULTS]
+    assert texts(SearchWorld(on_recording(file, "empty")), "Brask") == [NO_RESULTS]
     kept = {"bm25": Bm25Settings(index), "cache": str(tmp_path / "c")}
     live = SearchWorld(on_recording(file, "live", live="bm25", **kept))
     (on_brask,) = texts(SearchWorld(on_index(index)), "Brask")
@@ -185,31 +172,19 @@ def test_what_a_miss_gets_is_declared(index: str, tmp_path: Path) -> None:
 
 def test_recordings_that_cannot_be_are_named(tmp_path: Path) -> None:
     twice = '{"query": "q", "text": "a"}\n{"query": " q", "text": "b"}\n'
-    cases = {"a.jsonl": "{]\n", "b.jsonl": '{"query": "q", "text": 3}\n', "c.jsonl": twice, "d.json": "[]"}
-    cases |= {"e.json": '{"q": ["a"]}'}
-    for name, content in cases.items():
+    for name, content in {"a.jsonl": "{]\n", "b.jsonl": twice, "c.json": '{"q": ["a"]}'}.items():
         (tmp_path / name).write_text(content)
-    for name in (*cases, "none.jsonl"):
         with pytest.raises(DataError, match=name):
             on_recording(tmp_path / name, "error").check()
-
-
-@pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with search_cache.json")
-def test_real_recorded_searches_replay() -> None:
-    path = Path(str(DATA)) / "search_cache.json"
-    known = json.loads(path.read_text())
-    assert len(known) == 1000
-    world = SearchWorld(on_recording(path, "error", query_characters=max(map(len, known))))
-    assert texts(world, *known) == [*known.values()]
 
 
 # the BM25 index
 
 
-def built(folder: Path, rows: list[dict[str, object]], name: str = "built") -> Bm25Index:
-    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    build_index(folder / f"{name}.jsonl", folder / name)
-    return Bm25Index(folder / name)
+def built(folder: Path, rows: list[dict[str, object]]) -> Bm25Index:
+    (folder / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    build_index(folder / "passages.jsonl", folder / "index")
+    return Bm25Index(folder / "index")
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +210,7 @@ def test_equal_scores_are_in_the_order_of_the_file(opened: Bm25Index, tmp_path: 
     assert [ids(opened, "krone struck", results) for results in (2, 1)] == [["copy-b", "copy-a"], ["copy-b"]]
     found = built(tmp_path, [{"id": str(number), "text": "one text"} for number in range(50)])
     assert ids(found, "text", 4) == ["0", "1", "2", "3"]
-    assert ids(found, "text", 60) == ids(found, "text", 50) == [str(number) for number in range(50)]
+    assert ids(found, "text", 60) == [str(number) for number in range(50)]
 
 
 def test_scores_are_lucenes_bm25(tmp_path: Path) -> None:
@@ -247,7 +222,6 @@ def test_scores_are_lucenes_bm25(tmp_path: Path) -> None:
     found = index.search("red", 2)
     assert {uid: score for uid, _, score in found} == pytest.approx(wanted, rel=1e-5)
     assert [uid for uid, _, _ in found] == ["long", "short"]
-    assert index.search("red", 1) == found[:1]
     ((uid, _, score),) = index.search("fox red", 1)
     assert (uid, score) == ("short", pytest.approx((red + fox) / (1 + short), rel=1e-5))
 
@@ -259,24 +233,18 @@ def test_the_same_passages_give_the_same_index_by_the_command(
     folder = tmp_path / "made" / "index"
     assert main([str(tmp_path / "copy.jsonl"), "--output", str(folder)]) == 0
     assert Bm25Index(folder).checksum == opened.checksum
-    checksum = hashlib.sha256(PASSAGES.read_bytes()).hexdigest()
     said = json.loads(capsys.readouterr().out)["passages"]
-    assert said == {"file": "copy.jsonl", "rows": 12, "sha256": checksum}
-    assert built(tmp_path, [{"id": 1, "text": "another"}], "other").checksum != opened.checksum
-    for passages, output, named in ((PASSAGES, folder, folder), (folder / "no", tmp_path / "index", folder / "no")):
-        assert main([str(passages), "--output", str(output)]) == 1
-        assert str(named) in capsys.readouterr().err
+    assert said == {"file": "copy.jsonl", "rows": 12, "sha256": sha256(PASSAGES)}
+    assert main([str(PASSAGES), "--output", str(folder)]) == 1
+    assert str(folder) in capsys.readouterr().err
 
 
 def test_passages_that_cannot_be_are_named(tmp_path: Path) -> None:
     file, folder = tmp_path / "passages.jsonl", tmp_path / "index"
     for lines, named in (
         ('{"id": 1, "text": "a"}\n{"id":', "line 2"),
-        ("[" * 100_000, "line 1"),
-        ('{"text": "a"}', "line 1"),
         ('{"id": "1", "title": 3, "text": "a"}', "line 1"),
         ('{"id": 1, "text": "a"}\n\n{"id": "1", "text": "b"}', "line 3"),
-        ('{"id": 1, "text": "\\ud800"}', "line 1"),
         ('{"id": 1, "text": "the !"}', "passages.jsonl"),
     ):
         file.write_text(lines)
@@ -285,23 +253,20 @@ def test_passages_that_cannot_be_are_named(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_killed_build_never_looks_complete(opened: Bm25Index, tmp_path: Path) -> None:
-    pipe, folder = tmp_path / "pipe", tmp_path / "index"
-    os.mkfifo(pipe)
-    # a pipe, which is refused else, holds the build where it is killed
-    held = "from contextlib import nullcontext; from rtpo.tools.search import bm25; "
-    held += "bm25.readable = lambda *_: nullcontext(); "
-    build = f"from experiments.build_index import main; main([{str(pipe)!r}, '--output', {str(folder)!r}])"
-    command = [sys.executable, "-c", held + build]
-    process = subprocess.Popen(command, cwd=PROJECT)
-    lines = PASSAGES.read_bytes().splitlines(keepends=True)
-    with pipe.open("wb") as out:  # opened once the build reads it
-        out.write(b"".join(lines[:6]))
-        out.flush()
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+def test_a_killed_build_never_looks_complete(
+    opened: Bm25Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed as it would write the manifest."""
+    folder = tmp_path / "index"
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(bm25, "write_whole", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        try:
+            build_index(PASSAGES, folder)
+        finally:
+            os._exit(1)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     (partial,) = tmp_path.glob("index.partial-*")
-    assert not folder.exists()
     for place in (folder, partial):
         with pytest.raises(DataError, match=place.name):
             Bm25Index(place)
