@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import whole_runs
-from crashing import FULL, MOMENTS, REFUSED, Call, run
+from crashing import FULL, IN_A_STEP, IN_ITS_RECORDS, REFUSED, run
 
 from rtpo.harness.budget import lost_since
 from rtpo.run.config import RunConfig
@@ -16,38 +16,11 @@ from rtpo.run.records import RunFolder
 RTPO = ("algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=60")
 REMEMBERING = (*RTPO[:2], "budget.rollouts=36")
 SMALL = (
-    "deterministic=true",
-    "task.held_out.count=2",
-    "task.train.count=24",
-    "budget.tasks_per_step=2",
-    "algorithm.kl=0.02",
-    "evaluation.paper=false",
-    "samples_per_rollout=100",
+    *("deterministic=true", "algorithm.kl=0.02", "evaluation.paper=false", "samples_per_rollout=100"),
+    *("task.held_out.count=2", "task.train.count=24", "budget.tasks_per_step=2"),
 )
 OFTEN = ("save.every_steps=1", "save.every_phases=1", "save.keep=1")
 NEVER = ("save.every_steps=0", "save.every_phases=0", "save.keep=1")
-KILLED = (
-    ("in the first evaluation", "among siblings", "a charge half written", "an optimizer step taken"),
-    ("a charge written, its rollouts not sent", "between two reverse phases, saved"),
-    (
-        *("between two reverse phases, the engine new", "the rest of a save half written"),
-        *("a step's line written, its samples not", "the manifest not in its place"),
-    ),
-    ("a checkpoint half written", "a step's line half written"),
-    ("a save whole, not in its place", "a save in its place, not the latest"),
-    ("the save before half deleted", "the name of the latest save half written"),
-    ("between two phases of the second step",),
-    ("the save before the last half deleted",),
-    ("in the last evaluation",),
-)
-"""moments of a run, each in a process that goes on after the one before"""
-FULL_DISKS = (
-    ("the weights", "the rest of a save"),
-    ("the journal", "the name of the latest save", "the manifest"),
-    ("the steps",),
-    ("the samples",),
-    ("the evaluations",),
-)
 
 
 def config_in(results: Path, *, algorithm: tuple[str, ...] = RTPO, saves: tuple[str, ...] = OFTEN) -> RunConfig:
@@ -76,9 +49,15 @@ def assert_ledger_is_exact(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that trains."""
     results = tmp_path_factory.mktemp("uninterrupted")
-    assert run(config_in(results), Call(0)) == 0
-    return folder_of(results)
+    assert run(config_in(results)) == 0
+    folder = folder_of(results)
+    steps = outcome(folder)["steps.jsonl"]
+    assert len(steps) == 2
+    assert sum(update["optimizer_steps"] > 0 for step in steps for update in step["updates"]) >= 3
+    assert_ledger_is_exact(folder)
+    return folder
 
 
 def assert_going_on_ends_as(whole: Path, results: Path, config: RunConfig, method: str | None = None) -> None:
@@ -92,31 +71,12 @@ def assert_going_on_ends_as(whole: Path, results: Path, config: RunConfig, metho
     assert not list(folder.rglob("*.partial"))
 
 
-def test_a_run_trains(uninterrupted: Path) -> None:
-    whole = outcome(uninterrupted)
-    assert len(whole["steps.jsonl"]) == 2
-    assert sum(update["optimizer_steps"] > 0 for step in whole["steps.jsonl"] for update in step["updates"]) >= 3
-    assert_ledger_is_exact(uninterrupted)
-
-
-def test_the_same_command_gives_the_same_run(uninterrupted: Path, tmp_path: Path) -> None:
-    config = config_in(tmp_path, saves=NEVER)
-    assert run(config) == 0
-    assert outcome(folder_of(tmp_path)) == outcome(uninterrupted)
-
-
-@pytest.mark.parametrize("moments", KILLED, ids=", ".join)
-def test_killed_and_started_again(uninterrupted: Path, tmp_path: Path, moments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("moments", [IN_A_STEP, IN_ITS_RECORDS], ids=", ".join)
+def test_killed_and_started_again(uninterrupted: Path, tmp_path: Path, moments: dict[str, object]) -> None:
     config = config_in(tmp_path)
     for moment in moments:
         assert run(config, kill=moment) == -9, moment
-        assert not list(tmp_path.rglob("manifest.json"))
     assert_going_on_ends_as(uninterrupted, tmp_path, config)
-
-
-def test_no_moment_is_left_out() -> None:
-    assert sorted(moment for moments in KILLED for moment in moments) == sorted(MOMENTS)
-    assert sorted(file for files in FULL_DISKS for file in files) == sorted(FULL)
 
 
 def test_a_journal_damaged_while_the_run_goes_on_gets_no_manifest(tmp_path: Path) -> None:
@@ -127,66 +87,37 @@ def test_a_journal_damaged_while_the_run_goes_on_gets_no_manifest(tmp_path: Path
     assert not (folder / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("share", [0.45, 0.95])
-def test_killed_at_any_call(uninterrupted: Path, tmp_path: Path, share: float) -> None:
-    config = config_in(tmp_path)
-    calls = int((uninterrupted / "calls.txt").read_text())
-    assert run(config, kill=Call(int(share * calls))) == -9
-    assert_going_on_ends_as(uninterrupted, tmp_path, config)
-
-
 def test_killed_again_and_again_without_a_save(uninterrupted: Path, tmp_path: Path) -> None:
     config = config_in(tmp_path, saves=NEVER)
-    for moment in ("among siblings", "an optimizer step taken", "between two reverse phases, saved"):
+    for moment in ("among siblings", "an optimizer step taken"):
         assert run(config, kill=moment) == -9
     assert_going_on_ends_as(uninterrupted, tmp_path, config)
     assert json.loads((folder_of(tmp_path) / "manifest.json").read_text())["ledger"]["lost"] > 0
 
 
-@pytest.fixture(scope="module")
-def remembered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    results = tmp_path_factory.mktemp("remembered")
-    assert run(config_in(results, algorithm=REMEMBERING, saves=NEVER), method="remembering") == 0
-    return folder_of(results)
-
-
-def test_a_method_that_knows_its_step_and_keeps_state_leaves_numbers(remembered: Path) -> None:
-    recorded = [step["algorithm"] for step in outcome(remembered)["steps.jsonl"]]
-    assert [numbers["phases"] for numbers in recorded] == [3, 6, 9]
-    assert [numbers["step"] for numbers in recorded] == [0, 1, 2]
-    assert {numbers["first_share"] for numbers in recorded} == {0}
-    assert [numbers["share"] for numbers in recorded] == [0, 1 / 3, 2 / 3]
+def test_state_and_numbers_of_a_method_come_through_crashes(tmp_path: Path) -> None:
+    """In the first step and in the second, right after a save between two phases and later."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert run(config_in(whole, algorithm=REMEMBERING, saves=NEVER), method="remembering") == 0
+    recorded = [step["algorithm"] for step in outcome(folder_of(whole))["steps.jsonl"]]
+    assert [(numbers["step"], numbers["phases"]) for numbers in recorded] == [(0, 3), (1, 6), (2, 9)]
+    assert [(numbers["first_share"], numbers["share"]) for numbers in recorded] == [(0, 0), (0, 1 / 3), (0, 2 / 3)]
     assert len({numbers["mean_reward/phase_2"] for numbers in recorded}) == 3
+    config = config_in(killed, algorithm=REMEMBERING, saves=("save.every_steps=1", "save.every_phases=2", NEVER[-1]))
+    for _ in range(3):
+        assert run(config, kill="between two phases", method="remembering") == -9
+    assert_going_on_ends_as(folder_of(whole), killed, config, "remembering")
 
 
-@pytest.mark.parametrize(
-    ("moment", "saves"),
-    [
-        ("an optimizer step taken", OFTEN),
-        ("between two phases of the second step", ("save.every_steps=1", "save.every_phases=2", "save.keep=1")),
-    ],
-)
-def test_state_and_numbers_come_through_a_crash(
-    remembered: Path, tmp_path: Path, moment: str, saves: tuple[str, ...]
-) -> None:
-    config = config_in(tmp_path, algorithm=REMEMBERING, saves=saves)
-    assert run(config, kill=moment, method="remembering") == -9
-    assert_going_on_ends_as(remembered, tmp_path, config, "remembering")
-
-
-@pytest.mark.parametrize("files", FULL_DISKS, ids=", ".join)
-def test_a_disk_that_is_full_leaves_nothing_that_looks_whole(
-    uninterrupted: Path, tmp_path: Path, files: tuple[str, ...]
-) -> None:
+def test_a_disk_that_is_full_leaves_nothing_that_looks_whole(uninterrupted: Path, tmp_path: Path) -> None:
     """Each file in turn is cut off in the middle, by a limit that the kernel keeps."""
     config = config_in(tmp_path)
-    for file in files:
+    for file in FULL:
         assert run(config, full=file) == REFUSED, file
         folder = folder_of(tmp_path)
-        assert (folder / "error.txt").read_text().startswith("MachineError: ")
+        assert (folder / "error.txt").read_text().startswith("MachineError: "), file
         (folder / "error.txt").unlink()
         saves = folder / "checkpoints"
-        if (saves / "latest").exists():
-            assert pickle.loads((saves / (saves / "latest").read_text() / "state.pkl").read_bytes())["name"]
+        assert pickle.loads((saves / (saves / "latest").read_text() / "state.pkl").read_bytes())["name"]
         assert all((save / "state.pkl").exists() for save in saves.glob("step*") if save.suffix != ".partial")
     assert_going_on_ends_as(uninterrupted, tmp_path, config)
