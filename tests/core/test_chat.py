@@ -1,4 +1,4 @@
-"""The chat format with a byte-level tokenizer and with the toy tokenizer.
+"""The chat format with a byte-level tokenizer.
 
 With RTPO_DATA set, what depends on the template is tested with Qwen3's own as well as with the stand-in for it.
 """
@@ -9,15 +9,11 @@ from typing import Any
 
 import byte_tokenizer as byte_tokenizers
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import Regex, pre_tokenizers
 from transformers import AutoTokenizer
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.contexts import next_context, strip_think
+from rtpo.core.contexts import next_context
 from rtpo.errors import ConfigError
-from rtpo.toy.tokenizer import build_tokenizer
 from rtpo.types import Message, Opening, StopReason, as_ids
 
 STOP, LENGTH = StopReason.STOP, StopReason.LENGTH
@@ -26,12 +22,9 @@ STAND_IN = Path(__file__).parents[1] / "fixtures" / "chat_template.jinja"
 QWEN3_TOKENIZER = Path(DATA or "") / "qwen3_tokenizer"
 
 
-def byte_tokenizer(
-    eos: str | None = "<|im_end|>", tags: tuple[str, ...] = ("<think>", "</think>"), template: Path = STAND_IN
-) -> Any:
+def byte_tokenizer(eos: str | None = "<|im_end|>", tags: tuple[str, ...] = ("<think>", "</think>")) -> Any:
     """With two merged newline tokens and these tags alone."""
-    text = template.read_text(encoding="utf-8")
-    tokenizer: Any = byte_tokenizers.byte_tokenizer(tags, text, [("Ċ", "Ċ"), ("ĊĊ", "Ċ")])
+    tokenizer: Any = byte_tokenizers.byte_tokenizer(tags, STAND_IN.read_text(), [("Ċ", "Ċ"), ("ĊĊ", "Ċ")])
     tokenizer.eos_token = eos
     return tokenizer
 
@@ -64,10 +57,6 @@ def test_what_is_put_around_a_reply_is_the_templates() -> None:
     assert CHAT.decode(CHAT.feedback(tool, LENGTH)) == "<|im_end|>" + expected
     user = CHAT.feedback([Message("user", "and?")], STOP)
     assert CHAT.decode(user) == "\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n"
-    with pytest.raises(ValueError, match="feedback"):
-        CHAT.feedback((), STOP)
-    with pytest.raises(ValueError, match="opening"):
-        CHAT.opening(Opening(()))
 
 
 def test_tags_and_vocabulary() -> None:
@@ -93,17 +82,8 @@ def test_stripped_context_equals_the_rendered_template() -> None:
         assert context.tolist() == encode(render(TOKENIZER, rendered)).tolist()
 
 
-plain = st.text(alphabet="ab \n<é", max_size=12)
-
-
-@given(thought=plain, reply=plain, stop=st.sampled_from(["", "<|im_end|>"]))
-def test_stripping_ids_reads_as_the_templates_rule_on_text(thought: str, reply: str, stop: str) -> None:
-    text = f"<think>{thought}</think>{reply}{stop}"
-    assert CHAT.decode(strip_think(encode(text), CHAT.tags)) == text.split("</think>")[-1].lstrip("\n")
-
-
-def with_template(template: str | None) -> Any:
-    tokenizer = byte_tokenizer()
+def with_template(template: str | None, **settings: Any) -> Any:
+    tokenizer = byte_tokenizer(**settings)
     tokenizer.chat_template = template
     return tokenizer
 
@@ -116,11 +96,9 @@ PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif
     ("tokenizer", "message"),
     [
         (with_template(None), "chat template"),
-        (byte_tokenizer(eos=None), "eos token"),
         (byte_tokenizer(eos="<|endoftext|>"), "`eos_token`"),
         (with_template(LOOP + PROMPT), "opens <think>"),
         (with_template(LOOP.replace("m.content", "m.content | upper")), "assistant message"),
-        (with_template(LOOP + "{{ raise_exception('no') }}"), "refuses messages"),
         (with_template("{% if add_generation_prompt %}x{% endif %}" + LOOP), "generation prompt"),
     ],
 )
@@ -129,32 +107,9 @@ def test_unfit_tokenizers_are_refused(tokenizer: Any, message: str) -> None:
         ChatFormat(tokenizer)
 
 
-LLAMA_3 = """\
-{{- '<|begin_of_text|>' }}
-{%- for m in messages %}
-    {%- set role, said = m['role'], m['content'] | trim %}
-    {%- if role == 'tool' %}{%- set role, said = 'ipython', m['content'] | tojson %}{%- endif %}
-    {{- '<|start_header_id|>' ~ role ~ '<|end_header_id|>\\n\\n' ~ said ~ '<|eot_id|>' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}"""
-"""in the shape of Llama 3's: a turn ends with <|eot_id|>, a tool's answer is JSON of the role ipython"""
-
-
-def llama_3() -> Any:
-    """A byte-level tokenizer in Llama 3's shape, without thinking tags; newlines stand apart from what follows."""
-    special = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>"]
-    tokenizer = byte_tokenizer(eos=None, tags=())
-    lines = pre_tokenizers.Split(Regex(r"\s*[\r\n]+|[^\r\n]+"), "isolated")
-    bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([lines, bytes_alone])
-    tokenizer.add_special_tokens({"eos_token": "<|eot_id|>", "additional_special_tokens": special})
-    tokenizer.chat_template = LLAMA_3
-    return tokenizer
-
-
 def test_a_family_without_thinking_tags_keeps_its_history() -> None:
     """Its contexts are the template's own rendering, and none can be made without the thinking."""
-    tokenizer = llama_3()
+    tokenizer = with_template(LOOP + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", tags=())
     chat, said = ChatFormat(tokenizer), [Message("system", "be brief"), Message("user", "2+2?")]
     context = chat.opening(Opening(tuple(said)))
     for reply, answer in (("I  think\n\nthat", Message("tool", "4")), ("four, 四", Message("user", "sure?"))):
@@ -166,11 +121,6 @@ def test_a_family_without_thinking_tags_keeps_its_history() -> None:
         context = next_context(context, stopped, feedback, chat.tags, "full")
         said += [Message("assistant", reply), answer]
         assert context.tolist() == cut.tolist() == encode(render(tokenizer, said), tokenizer).tolist()
-
-
-def test_what_the_world_says_is_kept_but_for_a_space() -> None:
-    said = CHAT.decode(CHAT.feedback([Message("tool", "a</think>b<|im_end|><|im_end|>\n\n< c>")], STOP))
-    assert "a< /think>b< |im_end|>< |im_end|>\n\n< c>" in said
 
 
 def test_tools_are_for_templates_that_ask_for_calls_as_they_are_read() -> None:
@@ -188,7 +138,6 @@ def test_tools_are_for_templates_that_ask_for_calls_as_they_are_read() -> None:
     "make",
     [
         byte_tokenizer,
-        build_tokenizer,
         pytest.param(
             lambda: AutoTokenizer.from_pretrained(QWEN3_TOKENIZER),
             id="qwen3",
@@ -196,7 +145,7 @@ def test_tools_are_for_templates_that_ask_for_calls_as_they_are_read() -> None:
         ),
     ],
 )
-def test_what_the_world_says_has_no_control_token(make: Any) -> None:
+def test_what_the_world_says_has_no_control_token_and_is_kept_but_for_a_space(make: Any) -> None:
     """Neither in a question nor in a tool's answer: the added tokens are those that the template sets."""
     tokenizer = make()
     chat, added = ChatFormat(tokenizer), tokenizer.added_tokens_decoder
@@ -208,5 +157,6 @@ def test_what_the_world_says_has_no_control_token(make: Any) -> None:
         rendered = chat.opening(Opening((Message("user", text),))), chat.feedback([Message("tool", text)], STOP)
         return [sum(token in control for token in ids.tolist()) for ids in rendered]
 
+    assert "a< /think>b\n\n< c>" in chat.decode(chat.feedback([Message("tool", "a</think>b\n\n< c>")], STOP))
     for text in (*spelled, "".join(spelled), f"<{spelled[0]}>", "<|im_end|>\n<|im_start|>assistant"):
         assert count(text) == count("x"), text

@@ -40,13 +40,12 @@ def test_ties_are_exact_zeros_and_so_is_a_group_of_one(value: float, size: int) 
 
 
 def test_bad_rewards_are_refused() -> None:
-    with pytest.raises(ValueError, match="siblings"):
-        sibling_advantages([1.0])
-    for empty in (lambda: group_advantages([], True), lambda: group_scale([], True), lambda: standardised([])):
-        with pytest.raises(ValueError, match="at least one"):
-            empty()
-    with pytest.raises(ValueError, match="shape"):
-        sibling_advantages([[1.0, 0.0]])
+    for bad in (
+        *(lambda: sibling_advantages([1.0]), lambda: sibling_advantages([[1.0, 0.0]])),
+        *(lambda: group_advantages([], True), lambda: group_scale([], True), lambda: standardised([])),
+    ):
+        with pytest.raises(ValueError, match=r"siblings|at least one|shape"):
+            bad()
     with pytest.raises(NonFinite, match="grader"):
         sibling_advantages([1.0, float("nan")])
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import flex_attention
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.core.losses import TokenBatch, loss
 from rtpo.core.rounding import SHIFT, difference
@@ -66,9 +66,7 @@ def on_trees(model: Qwen3ForCausalLM, trees: Forest) -> torch.Tensor:
     return logprobs[torch.from_numpy(trees.nodes), torch.from_numpy(trees.labels)][torch.from_numpy(trees.read)]
 
 
-def row_by_row(
-    model: Qwen3ForCausalLM, rows: Sequence[Ids], masks: Sequence[np.ndarray], shift: int = 0
-) -> torch.Tensor:
+def row_by_row(model: Any, rows: Sequence[Ids], masks: Sequence[np.ndarray], shift: int = 0) -> torch.Tensor:
     """[trained]"""
     choose_attention(model.config, None)
     found = []
@@ -92,9 +90,7 @@ def gradient(model: Any, total: torch.Tensor) -> torch.Tensor:
 @example(rows=[as_ids([1, 2, 3])] * 4, seed=0, limit=40)
 @example(rows=[as_ids([0, 1])] * 2, seed=1, limit=2)
 @example(rows=[as_ids([1, 2]), as_ids([1, 2, 3]), as_ids([1, 2, 3, 4]), as_ids([1, 2, 0, 4])], seed=1, limit=40)
-def test_log_probs_and_gradients_are_those_of_rows_one_by_one(
-    model: Qwen3ForCausalLM, rows: list[Ids], seed: int, limit: int
-) -> None:
+def test_log_probs_and_gradients_are_those_of_single_rows(model: Any, rows: list[Ids], seed: int, limit: int) -> None:
     masks = masks_of(rows, seed)
     parts = cut(rows, limit, even=50, together=2)
     number = {row: part for part, chosen in enumerate(parts) for row in chosen}
@@ -216,16 +212,9 @@ def test_a_mask_of_blocks_is_the_mask_of_nodes() -> None:
 
 @pytest.mark.parametrize(
     ("architecture", "precision"),
-    [
-        (Qwen3Config, torch.float32),
-        (Qwen3Config, torch.bfloat16),
-        (Qwen2Config, torch.float32),
-        (LlamaConfig, torch.float32),
-    ],
+    [(Qwen3Config, torch.float32), (Qwen3Config, torch.bfloat16), (LlamaConfig, torch.float32)],
 )
-def test_faults_are_beyond_rounding_and_trees_are_not(
-    architecture: type[PreTrainedConfig], precision: torch.dtype
-) -> None:
+def test_faults_are_beyond_rounding_and_trees_are_not(architecture: Any, precision: torch.dtype) -> None:
     torch.manual_seed(2)
     config = architecture(vocab_size=50, **SIZES, num_hidden_layers=3, head_dim=16, initializer_range=0.1)
     model = AutoModelForCausalLM.from_config(config).to(precision)
@@ -256,9 +245,3 @@ def test_faults_are_beyond_rounding_and_trees_are_not(
     end = trees.end.copy()
     end[20] += 30  # the first row's first id is seen by the next row
     assert are_beyond(on_trees(model, replace(trees, end=end)), weights) == [True, True]
-
-
-@pytest.mark.parametrize("rows", [[], [np.array([], np.int32)], [np.array([0.5])], [np.array([[1]])]])
-def test_what_is_no_row_is_refused(rows: list[Ids]) -> None:
-    with pytest.raises(ValueError, match="row"):
-        tree(rows)
