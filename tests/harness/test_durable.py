@@ -115,9 +115,8 @@ def left_at(program: Program, places: Sequence[int], folder: Path) -> tuple[Reco
 
 
 @pytest.mark.parametrize("program", [reverse_turns, every_verb, outside_the_budget, with_notes])
-def test_a_step_left_between_phases_once_or_at_each_place_goes_on_as_if_never_left(
-    program: Program, tmp_path: Path
-) -> None:
+def test_a_step_left_between_phases_goes_on_as_if_never_left(program: Program, tmp_path: Path) -> None:
+    """Left once, or at each place."""
     reference, places = in_memory(), list[int]()
     program(reference, TASKS)
     whole, syncs = outcome(reference), reference.ledger.syncs

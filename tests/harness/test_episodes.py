@@ -7,41 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scripted
 from methods import UngradableEnv
-from scripted import (
-    CALL_1,
-    CALL_2,
-    CHAT,
-    RIGHT,
-    TASK,
-    Cut,
-    Reply,
-    Script,
-    ScriptedEngine,
-    always,
-    in_turn,
-    make_world,
-    solver,
-)
+from scripted import CALL_1, CALL_2, CHAT, RIGHT, TASK, Reply, Script, always, in_turn, solver
 
 from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
 from rtpo.envs.toy.math import ToyMathEnv, problems
 from rtpo.errors import DataError, InfrastructureError
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
-from rtpo.types import (
-    Boundary,
-    Feedback,
-    GradeOutcome,
-    Role,
-    Rollout,
-    RolloutContext,
-    StopReason,
-    Task,
-    Termination,
-    ToolOutcome,
-    ToolUse,
-    Turn,
-)
+from rtpo.types import Boundary, Feedback, GradeOutcome, Role, Rollout, RolloutContext, StopReason, Task, Termination
 
 QUESTION = "<|im_start|> user\n compute 12 + 5 * 3<|im_end|>\n<|im_start|> assistant\n"
 AFTER_FIRST = "\n<|im_start|> user\n<tool_response> 15</tool_response><|im_end|>\n<|im_start|> assistant\n"
@@ -50,9 +24,9 @@ TASKS = problems("train", 12, seed=3)
 CONTEXTS = pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
 
 
-def world_of(script: Script, **settings: Any) -> tuple[EpisodeWorld, ScriptedEngine]:
-    engine = ScriptedEngine(script)
-    return make_world(engine, **settings), engine
+def world_of(script: Script, **settings: Any) -> tuple[EpisodeWorld, scripted.ScriptedEngine]:
+    engine = scripted.ScriptedEngine(script)
+    return scripted.make_world(engine, **settings), engine
 
 
 def run(world: EpisodeWorld, *plans: Plan) -> list[Rollout]:
@@ -67,12 +41,9 @@ def path(script: Script, start: Task | Boundary = TASK, turns: int | None = None
     return run(world, Plan("path", start, Role.CHAIN, turns))[0]
 
 
-def content(turn: Turn) -> tuple[Any, ...]:
+def content(turn: Any) -> tuple[Any, ...]:
     arrays = (turn.context_ids, turn.output_ids, turn.logprobs, turn.feedback_ids)
     return (turn.k, turn.stop, turn.calls, turn.snapshot.digest, *(array.tobytes() for array in arrays))
-
-
-# contexts
 
 
 def test_contexts_in_words() -> None:
@@ -86,8 +57,6 @@ def test_contexts_in_words() -> None:
     assert CHAT.decode(full.turns[2].context_ids).count("</think>") == 2
     for rollout in (stripped, full):
         assert [CHAT.decode(turn.output_ids) for turn in rollout.turns] == [f"{reply}<|im_end|>" for reply in replies]
-        ok = ToolUse("calculator", ToolOutcome.OK)
-        assert [turn.calls for turn in rollout.turns] == [(ok,), (ok,), ()]
         assert CHAT.decode(rollout.turns[0].feedback_ids) == AFTER_FIRST
         assert len(rollout.turns[2].feedback_ids) == 0
         assert (rollout.termination, rollout.reward) == (Termination.ANSWERED, 1.0)
@@ -102,9 +71,6 @@ def test_each_turn_has_its_own_seed_and_another_root_gives_others() -> None:
         assert [request.route for request in engine.requests] == ["a"] * 3 + ["b"] * 3  # in no lock-step
     assert seeds[0] == seeds[1]
     assert len({*seeds[0], *seeds[2]}) == 12
-
-
-# forks
 
 
 @CONTEXTS
@@ -128,9 +94,6 @@ def test_a_fork_from_every_boundary_starts_where_the_trunk_was(rollout_context: 
         trunk.boundary(3)
 
 
-# ends
-
-
 def test_all_turns_of_a_path_count_towards_the_turn_limit() -> None:
     trunk = path(in_turn(CALL_1, CALL_2, RIGHT))
     for k in range(3):
@@ -144,7 +107,7 @@ def test_all_turns_of_a_path_count_towards_the_turn_limit() -> None:
 @CONTEXTS
 def test_a_truncated_turn_is_closed_in_the_next_context(rollout_context: RolloutContext) -> None:
     for cut, stripped in (("<think> first 5", ""), ("<think> first</think> answer 5", " answer 5")):
-        rollout = path(in_turn(Cut(cut), RIGHT), rollout_context=rollout_context)
+        rollout = path(in_turn(scripted.Cut(cut), RIGHT), rollout_context=rollout_context)
         first, second = rollout.turns
         assert (first.stop, second.stop) == (StopReason.LENGTH, StopReason.STOP)
         assert CHAT.decode(first.output_ids) == cut
@@ -170,14 +133,9 @@ def test_a_prompt_over_its_limit_is_refused() -> None:
     assert path(always(RIGHT), max_prompt_tokens=14).reward == 1.0
 
 
-# some turns at a time
-
-
 @CONTEXTS
 @pytest.mark.parametrize("stride", [1, 2])
-def test_a_path_taken_some_turns_at_a_time_is_the_uninterrupted_one(
-    rollout_context: RolloutContext, stride: int
-) -> None:
+def test_a_path_taken_some_turns_at_a_time_is_the_whole_one(rollout_context: RolloutContext, stride: int) -> None:
     for task in TASKS:
 
         def by_context(context: str, rng: np.random.Generator) -> Reply:
@@ -192,9 +150,6 @@ def test_a_path_taken_some_turns_at_a_time_is_the_uninterrupted_one(
             part = path(by_context, part.tip, stride, rollout_context=rollout_context)
         assert [content(turn) for turn in part.turns] == [content(turn) for turn in whole.turns]
         assert (part.termination, part.grade) == (whole.termination, whole.grade)
-
-
-# failures, and tools that take their time
 
 
 @dataclass
@@ -228,9 +183,7 @@ def by_progress(context: str, rng: np.random.Generator) -> Reply:
 
 
 @pytest.mark.parametrize(("failures", "requests"), [(2, 5), (99, 3)])
-def test_an_episode_that_a_tool_broke_is_begun_again_and_given_up_if_it_stays_broken(
-    failures: int, requests: int
-) -> None:
+def test_an_episode_that_a_tool_broke_is_begun_again_up_to_twice(failures: int, requests: int) -> None:
     world, engine = world_of(by_progress, make_env=Calculator(failures).make_env())
     noted: list[str] = []
     try:
@@ -241,16 +194,6 @@ def test_an_episode_that_a_tool_broke_is_begun_again_and_given_up_if_it_stays_br
         assert failures == 99
     assert noted == ["path: the calculator does not answer"] * 2
     assert len(engine.requests) == requests
-
-
-def test_an_engine_that_fails_is_asked_again_from_the_fork() -> None:
-    trunk = path(in_turn(CALL_1, CALL_2, RIGHT))
-    world, engine = world_of(by_progress)
-    engine.failures = 2
-    noted: list[str] = []
-    (sibling,) = run_episodes(world, [Plan("s", trunk.boundary(2), Role.SIBLING)], Sampling(), noted.append)
-    assert noted == ["s: the engine does not answer"] * 2
-    assert (sibling.reward, len(sibling.own_turns)) == (1.0, 1)
 
 
 def test_a_fault_of_the_code_is_raised_as_it_is_and_never_retried() -> None:
@@ -266,14 +209,14 @@ def test_a_fault_of_the_code_is_raised_as_it_is_and_never_retried() -> None:
 
 def calls_of(delays: int, *, lock_step: bool, failures: int = 0) -> tuple[list[list[str]], list[Rollout]]:
     """The sessions of each call of the engine, and the rollouts, where tools take these delays."""
-    engine, calls = ScriptedEngine(solver(0.3)), []
+    engine, calls = scripted.ScriptedEngine(solver(0.3)), []
 
     async def call(requests: list[Request]) -> list[Generation]:
         calls.append([request.session for request in requests])
         return [await engine.generate(request) for request in requests]
 
     make_env = Calculator(failures, delay=0.01, seed=delays).make_env()
-    world = replace(make_world(engine, make_env=make_env), engine=BatchingEngine(call), lock_step=lock_step)
+    world = replace(scripted.make_world(engine, make_env=make_env), engine=BatchingEngine(call), lock_step=lock_step)
     plans = [Plan(f"0.{i}", task, Role.CHAIN) for i, task in enumerate(TASKS[:6])]
     return calls, run_episodes(world, plans, Sampling(), lambda what: None)
 

@@ -5,32 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scripted import (
-    CALL_1,
-    CALL_2,
-    RIGHT,
-    TASK,
-    WRONG,
-    RecordingHarness,
-    always,
-    in_turn,
-    rows_of,
-    scripted_harness,
-    solver,
-)
+from scripted import CALL_1, RIGHT, TASK, WRONG, always, in_turn, rows_of, scripted_harness, solver
 
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.math import problems
 from rtpo.errors import AlgorithmError, BudgetExceeded, InfrastructureError, NonFinite, StaleEngine, TreeMismatch
 from rtpo.harness.diagnostics import rollout_metrics
-from rtpo.rows import trajectory_rows, turn_row
-from rtpo.types import Role, TrainRow
+from rtpo.rows import turn_row
+from rtpo.types import Role
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 8, seed=1)
-
-
-# rollouts and the budget
 
 
 def test_the_first_continuation_of_an_open_path_is_free_and_the_second_costs_one() -> None:
@@ -98,9 +83,6 @@ def test_evaluation_is_not_charged() -> None:
     assert {request.sampling.temperature for request in harness.engine.requests} == {0.0}
 
 
-# updates
-
-
 def test_the_engine_is_given_weights_where_a_step_was_taken_or_it_slept() -> None:
     """Rows that are all tied take no step and are recorded."""
     harness = scripted_harness(solver(0.3))
@@ -154,33 +136,6 @@ def test_epochs_pass_over_the_same_minibatches_again_with_the_first_log_probs() 
         np.testing.assert_array_equal(np.concatenate([p.old_logprobs[p.mask] for p in packs]), expected)
 
 
-def test_old_log_probs_come_from_the_engine_or_from_the_trainer() -> None:
-    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT))
-    (row,) = rows_of(harness.rollout([TASK], n=1, role=Role.CHAIN), [1.0], "flattened")
-    engine = row.rollout_logprobs[row.mask]
-    assert np.abs(harness.score([row])[0] - engine).max() > 0.01
-    harness.update([row], TokenClip(old_logprobs="rollout"))
-    harness.update([row], TokenClip(old_logprobs="recompute"))
-    of_engine, of_trainer = (step.packed.old_logprobs for step in harness.backend.steps)
-    assert of_engine is not None
-    np.testing.assert_array_equal(of_engine[row.mask], engine)
-    assert of_trainer is None  # they are the step's own
-
-
-def test_the_mismatch_of_a_single_flattened_turn_is_the_contexts() -> None:
-    """A branch's last turn after its flattened history is one turn, but not in its recorded context."""
-    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT, WRONG))
-    ((chain,),) = harness.rollout([TASK], n=1, role=Role.CHAIN)
-    ((branch,),) = harness.rollout([chain.boundary(2)], n=1, role=Role.BRANCH)
-    (row,) = trajectory_rows(branch, "flattened", 1.0, 1.0, "t")
-    assert len(row.turns) == 1
-    assert len(row.ids) > len(branch.turns[2].context_ids) + len(branch.turns[2].output_ids)
-    harness.update([row], TokenClip())
-    (logged,) = harness.step_log.updates
-    assert logged["mismatch/engine/kl_k3"] == pytest.approx(0, abs=1e-12)
-    assert logged["mismatch/context/kl_k3"] > 0.001
-
-
 def test_zero_advantage_rates_by_turn() -> None:
     """Groups a and b at turn 0, c at turns 0 and 1, d at turn 1; a and d are tied."""
     harness = scripted_harness(in_turn(*[CALL_1, RIGHT] * 4))
@@ -195,9 +150,6 @@ def test_zero_advantage_rates_by_turn() -> None:
     rates = {"all": 0.5, "turn_0": pytest.approx(1 / 3), "turn_1": 0.5}
     assert harness.step_log.updates[0]["zero_advantage"] == rates
     assert harness.step_log.updates[0]["tied_rows"] == 2
-
-
-# what is refused
 
 
 def test_a_synchronisation_that_was_lost_is_caught() -> None:
@@ -228,33 +180,24 @@ def test_one_token_that_is_far_off_does_not_end_a_run_and_all_that_are_do() -> N
 
 
 def test_numbers_that_are_not_finite_are_refused() -> None:
-    def harness_and_rows() -> tuple[RecordingHarness, list[TrainRow]]:
-        harness = scripted_harness(always(RIGHT))
-        return harness, rows_of(harness.rollout(TASKS[:2], n=2, role=Role.CHAIN))
-
+    harness = scripted_harness(always(RIGHT))
+    rows = rows_of(harness.rollout(TASKS[:2], n=2, role=Role.CHAIN))
     for broken in (float("nan"), float("-inf")):
-        harness, _ = harness_and_rows()
         harness.engine.broken = broken
-        with pytest.raises(NonFinite, match=r"0\.1\.0\.0, turn 0"):
+        with pytest.raises(NonFinite, match=r"0\.\d\.0\.0, turn 0"):
             harness.rollout([TASK], n=1, role=Role.CHAIN)
-    harness, rows = harness_and_rows()
-    harness.backend.broken_logprob = float("nan")
+    harness.backend.broken = {"logprob": float("nan")}
     for act in (lambda: harness.update(rows, TokenClip(), minibatches=2), lambda: harness.score(rows)):
         with pytest.raises(NonFinite, match="trainer"):
             act()
     assert harness.backend.steps == []
     with pytest.raises(NonFinite, match="trainer"):
         harness.update(rows, TokenClip())  # said by the first step's own forward
-    assert harness.policy_version == 0
-    for part, value in (("broken_loss", float("nan")), ("broken_grad_norm", float("inf"))):
-        harness, rows = harness_and_rows()
-        setattr(harness.backend, part, value)
+    for broken_step in ({"loss": float("nan")}, {"grad_norm": float("inf")}):
+        harness.backend.broken = broken_step
         with pytest.raises(NonFinite, match="not applied"):
             harness.update(rows, TokenClip())
-        assert harness.policy_version == 0
-
-
-# saves
+    assert harness.policy_version == 0
 
 
 def test_after_a_load_the_engine_is_given_the_weights_at_the_next_synchronisation(tmp_path: Path) -> None:

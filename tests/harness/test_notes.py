@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 from scripted import RecordingHarness, scripted_harness, solver
 
-from rtpo.errors import AlgorithmError, DataError
+from rtpo.errors import AlgorithmError
 from rtpo.types import StopReason
 
 
 def in_a_step() -> RecordingHarness:
     return scripted_harness(solver(0.4))
+
+
+def nested(depth: int) -> list[Any]:
+    return [nested(depth - 1)] if depth else []
 
 
 REFUSED: list[tuple[str, Any]] = [("a", value) for value in (float("nan"), 10**400, True, None, "1", np.ones(2))]
@@ -42,19 +46,12 @@ def test_a_name_is_recorded_once_a_step() -> None:
     assert harness.end_step().numbers == {"a": 2.0}
 
 
-def nested(depth: int) -> list[Any]:
-    return [nested(depth - 1)] if depth else []
-
-
 CIRCLE: list[Any] = []
 CIRCLE.append(CIRCLE)
-NOT_PLAIN = {
-    **{"tuple": {"a": [1, (2, 3)]}, "numpy": np.float64(1.0), "array": np.ones(2), "enum": StopReason.STOP},
-    **{"key": {1: 2}, "nan": [float("nan")], "deep": nested(20), "circle": CIRCLE, "long": 10**5000},
-}
+NOT_PLAIN = [{"a": [1, (2, 3)]}, np.ones(2), StopReason.STOP, {1: 2}, [float("nan")], nested(20), CIRCLE]
 
 
-@pytest.mark.parametrize("value", NOT_PLAIN.values(), ids=NOT_PLAIN)
+@pytest.mark.parametrize("value", NOT_PLAIN, ids=["tuple", "array", "enum", "key", "nan", "deep", "circle"])
 def test_state_that_is_not_plain_ends_the_step_and_is_named(value: Any) -> None:
     harness = in_a_step()
     harness.state["x"] = value
@@ -77,11 +74,3 @@ def test_a_save_has_the_state_that_its_step_began_with_bit_for_bit(tmp_path: Pat
     again.load(tmp_path, pickle.loads(saved))
     assert repr(again.state) == repr(PLAIN)
     assert (again.numbers, again.step) == ({"n": 2.0}, 1)
-
-
-def test_a_save_of_another_version_is_refused(tmp_path: Path) -> None:
-    harness = in_a_step()
-    state = harness.save(tmp_path)
-    del state["numbers"]
-    with pytest.raises(DataError, match="version"):
-        harness.load(tmp_path, state)

@@ -78,22 +78,14 @@ def test_a_save_whose_checksums_are_damaged_is_refused(saved: RunFolder) -> None
     whole = sums.read_bytes()
     lines = whole.splitlines(keepends=True)
     assert len(lines) == 4
-    for damaged in (b"", b"".join(lines[1:]), b"".join(lines[:2])):
-        sums.write_bytes(damaged)
+    for damaged in (b"", b"".join(lines[1:]), b"".join(lines[:2]), whole[:-2] + b"x\n", b"\xff", None):
+        sums.unlink() if damaged is None else sums.write_bytes(damaged)
         with pytest.raises(DataError, match="SHA256SUMS"):
             saved.latest()
-    for damaged in (whole[:-2] + b"x\n", b"\xff"):  # the last letter of a name
-        sums.write_bytes(damaged)
-        refused(saved.latest, sums)
-    sums.unlink()
-    with pytest.raises(DataError, match="checksums"):
-        saved.latest()
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_damaged_configuration_is_refused_and_written_anew_where_it_is_deleted(
-    saved: RunFolder, finished: bool
-) -> None:
+def test_a_damaged_configuration_is_refused_until_it_is_deleted(saved: RunFolder, finished: bool) -> None:
     config = saved.path / "config.yaml"
     whole = config.read_bytes()
     if finished:
@@ -194,13 +186,6 @@ def test_a_start_that_trained_nothing_binds_the_next_to_nothing(tmp_path: Path) 
     (tmp_path / JOURNAL).write_text("a charge\n")
     with pytest.raises(DataError, match="seed was 1 and is 2"):
         folder.begin({"seed": 2})
-
-
-@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe", b"[" * 100_000])
-def test_a_damaged_manifest_is_refused(saved: RunFolder, damage: bytes) -> None:
-    (saved.path / "manifest.json").write_bytes(damage)
-    with pytest.raises(DataError, match=r"manifest\.json"):
-        _ = saved.manifest
 
 
 def names(folder: RunFolder) -> list[str]:

@@ -21,7 +21,6 @@ from rtpo.core.losses import loss as loss_of
 from rtpo.core.packing import Packed
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import Generation, Request, Sampling
-from rtpo.envs.base import Env
 from rtpo.envs.toy.math import ToyMathEnv, parse_question
 from rtpo.errors import InfrastructureError
 from rtpo.harness.budget import Budget, Ledger
@@ -29,7 +28,7 @@ from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld
 from rtpo.harness.harness import AgentHarness
 from rtpo.rows import trajectory_rows
 from rtpo.toy.tokenizer import STOP, build_tokenizer, encode_strict
-from rtpo.types import Floats, Group, Ids, Rollout, RolloutContext, StopReason, Task, TrainingContext, TrainRow, as_ids
+from rtpo.types import Floats, Group, Ids, Rollout, StopReason, Task, TrainingContext, TrainRow, as_ids
 from rtpo.verbs import Loss, Update
 
 TOKENIZER = build_tokenizer()
@@ -45,9 +44,6 @@ WRONG = "<think> so</think> answer\\boxed{ 15}"
 
 def ids(text: str) -> list[int]:
     return encode_strict(TOKENIZER, text)
-
-
-# replies
 
 
 @dataclass(frozen=True)
@@ -98,9 +94,6 @@ def solver(slips: float) -> Script:
         return f"<think>{plan}</think><tool_call>{call}</tool_call>"
 
     return reply
-
-
-# the policy
 
 
 def logprobs_of(sequence: Ids, first: int, weights: float) -> Floats:
@@ -167,9 +160,9 @@ class Step:
 class MemoryBackend:
     """`rtpo.engines.backend.Backend` in memory: the weights are one number that each step moves.
 
-    broken_*: values to return instead. tree_error: by how much the last log-prob is off where rows are not computed
-    apart. rounding: by how much all are off where positions are shifted.
-    tells: whether the engine tells what it computed.
+    broken: values to return instead: of `logprob`, the first one, `loss` and `grad_norm`. tree_error: by how much the
+    last log-prob is off where rows are not computed apart. rounding: by how much all are off where positions are
+    shifted. tells: whether the engine tells what it computed.
     """
 
     engine: ScriptedEngine
@@ -177,9 +170,7 @@ class MemoryBackend:
     has_reference: bool = True
     learning_rate: float = 1e-3
     weights: float = 0.0
-    broken_logprob: float | None = None
-    broken_loss: float | None = None
-    broken_grad_norm: float | None = None
+    broken: dict[str, float] = field(default_factory=dict)
     tree_error: float = 0.0
     rounding: float = 0.0
     tells: bool = True
@@ -200,8 +191,7 @@ class MemoryBackend:
 
     def _trainers_logprobs(self, packed: Packed) -> Floats:
         logprobs = self._logprobs(packed, self.weights)
-        if self.broken_logprob is not None:
-            logprobs[0] = self.broken_logprob
+        logprobs[0] = self.broken.get("logprob", logprobs[0])
         return logprobs
 
     def reference(self, packed: Packed) -> TokenScores:
@@ -225,15 +215,9 @@ class MemoryBackend:
         value, sums = loss_of(batch, loss)
         (gradient,) = torch.autograd.grad(value, logprobs)
         self.weights += self.learning_rate * (1 + 0.5 * float(gradient.sum()))
-        loss_value, grad_norm = float(value.detach()), float(gradient.norm())
-        return StepResult(
-            grad_norm if self.broken_grad_norm is None else self.broken_grad_norm,
-            loss_value if self.broken_loss is None else self.broken_loss,
-            sums,
-            self.learning_rate,
-            len(packed.ids),
-            scores,
-        )
+        grad_norm, loss_value = float(gradient.norm()), float(value.detach())
+        grad_norm, loss_value = self.broken.get("grad_norm", grad_norm), self.broken.get("loss", loss_value)
+        return StepResult(grad_norm, loss_value, sums, self.learning_rate, len(packed.ids), scores)
 
     def push(self, version: int) -> None:
         self.pushes.append(version)
@@ -252,9 +236,6 @@ class MemoryBackend:
         ends = np.cumsum(packed.lengths)[:-1]
         rows = [logprobs_of(sequence, 0, weights) for sequence in np.split(packed.ids, ends)]
         return np.concatenate(rows)[packed.mask]
-
-
-# the harness around them
 
 
 class RecordingHarness(AgentHarness):
@@ -277,27 +258,19 @@ class RecordingHarness(AgentHarness):
         """All rollouts of the step."""
         return self.step_log.samples
 
-    def update(
-        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
-    ) -> Update:
+    def update(self, rows: Sequence[TrainRow], loss: Loss, **settings: Any) -> Update:
         self.updated.append(list(rows))
         self.losses.append(loss)
-        return super().update(rows, loss, epochs=epochs, minibatches=minibatches, before=before)
+        return super().update(rows, loss, **settings)
+
+
+LIMITS = {"max_turns": 3, "max_prompt_tokens": 32, "max_turn_tokens": 32, "max_context_tokens": 256}
 
 
 def make_world(
-    engine: ScriptedEngine,
-    *,
-    make_env: Callable[[], Env] = ToyMathEnv,
-    rollout_context: RolloutContext = "strip_think",
-    seed: int = 0,
-    max_turns: int = 3,
-    max_prompt_tokens: int = 32,
-    max_turn_tokens: int = 32,
-    max_context_tokens: int = 256,
+    engine: Any, *, make_env: Any = ToyMathEnv, rollout_context: Any = "strip_think", seed: int = 0, **limits: int
 ) -> EpisodeWorld:
-    limits = EpisodeLimits(max_turns, max_prompt_tokens, max_turn_tokens, max_context_tokens)
-    return EpisodeWorld(engine, CHAT, make_env, limits, rollout_context, seed)
+    return EpisodeWorld(engine, CHAT, make_env, EpisodeLimits(**LIMITS | limits), rollout_context, seed)
 
 
 def scripted_harness(
