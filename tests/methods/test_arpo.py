@@ -21,9 +21,6 @@ GROWING = {"alpha": 1.0, "beta": 0.0}
 """branches at every chance"""
 
 
-# sixteen paths
-
-
 @pytest.mark.parametrize(
     "config", [CONFIG, THRESHOLD, replace(CONFIG, **GROWING), replace(CONFIG, alpha=0.0, beta=0.0)]
 )
@@ -53,17 +50,6 @@ def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(config: ARP
     assert harness.ledger.rollouts == 48
 
 
-def test_an_advantage_is_the_z_score_within_the_prompt() -> None:
-    harness = one_step(CONFIG)
-    (rows,) = harness.updated
-    expected = {
-        path.uid: float(z)
-        for group in finished(harness).values()
-        for path, z in zip(group, standardised([path.reward for path in group]), strict=True)
-    }
-    assert {row.rollout_uid: advantage_of(row) for row in rows} == pytest.approx(expected)
-
-
 def test_a_hard_turn_has_the_mean_of_the_paths_that_share_it() -> None:
     harness = scripted_harness(solver(0.0))
     ((one, alone),) = harness.rollout([TASK], n=2, role=Role.CHAIN)
@@ -73,9 +59,6 @@ def test_a_hard_turn_has_the_mean_of_the_paths_that_share_it() -> None:
     first = [float(row.advantage[row.mask][0]) for row in rows if row.turns[0].k == 0]
     z = standardised([*rewards.values()])
     assert first == pytest.approx([float(np.mean(z[:3]))] * 3 + [float(z[3])], abs=1e-6)
-
-
-# where paths branch
 
 
 def open_paths(n: int, turns: int = 1) -> tuple[Prompt, list[Rollout]]:
@@ -107,9 +90,7 @@ def test_entropy_is_of_the_first_tokens_in_units_of_the_vocabulary(tokens: int, 
     ("alpha", "rise", "probability"),
     [(0.5, None, 0.5), (0.5, 1.0, 0.7), (0.5, 9.0, 1.0), (1.0, -1.0, 1.0), (0.0, 1.0, 0.2)],
 )
-def test_a_path_branches_with_probability_alpha_plus_beta_times_the_rise(
-    alpha: float, rise: float | None, probability: float
-) -> None:
+def test_paths_branch_by_alpha_plus_beta_times_the_rise(alpha: float, rise: float | None, probability: float) -> None:
     """At its first boundary a path's entropy is compared with itself. The published draw is clipped to [0, 1] before
     it is compared with alpha, so that none is above 1."""
     config = replace(CONFIG, alpha=alpha)
@@ -127,9 +108,7 @@ def test_a_path_branches_with_probability_alpha_plus_beta_times_the_rise(
 
 @pytest.mark.parametrize("turns", [1, 2])
 @pytest.mark.parametrize(("rise", "branches"), [(None, False), (0.0, False), (0.01, True), (-0.01, False)])
-def test_the_threshold_rule_branches_before_a_turn_whose_entropy_rose(
-    rise: float | None, branches: bool, turns: int
-) -> None:
+def test_the_threshold_rule_branches_where_entropy_rose(rise: float | None, branches: bool, turns: int) -> None:
     _, (path,) = open_paths(1, turns)
     drawn = with_entropy(path, 20, 2)
     first = None if rise is None else entropy(drawn, 1.0, THRESHOLD) - rise
@@ -161,9 +140,6 @@ def test_a_fresh_root_is_begun_only_when_no_path_is_open() -> None:
     assert next_starts(prompt, [], 1.0, rng, replace(CONFIG, paths=3)) == []
 
 
-# advantages
-
-
 def test_paths_without_a_reward_are_left_out_of_every_mean() -> None:
     (chains,) = scripted_harness(solver(0.4)).rollout([TASK], n=3, role=Role.CHAIN)
     paths = [graded(chain, reward) for chain, reward in zip(chains, (1.0, None, 0.0), strict=True)]
@@ -173,9 +149,6 @@ def test_paths_without_a_reward_are_left_out_of_every_mean() -> None:
         (chains[2].uid, -0.7071),
     ]
     assert path_rows(paths[1:2], CONFIG) == []
-
-
-# GRPO
 
 
 def planned() -> Script:
@@ -208,9 +181,6 @@ def test_without_branches_it_is_grpo_with_the_mean_over_tokens(context: Training
     assert grown.ledger.rollouts == chains.ledger.rollouts == 16
     assert described(grown) == described(chains)
     assert len({len(path.turns) for path in chains.rollouts}) == 2
-
-
-# token by token
 
 
 @pytest.mark.parametrize("advantage", ["soft", "hard"])

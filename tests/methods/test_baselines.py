@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import compose_config
 from methods import TASKS, TRAINED, UngradableEnv, config_of, finished, one_step, parts_of
-from scripted import CALL_1, always, solver
+from scripted import CALL_1, always
 
 from rtpo.algorithms import load_algorithm
-from rtpo.errors import ConfigError
-from rtpo.types import Rollout
 from rtpo.verbs import SequenceClip
 
 FIXED = {"anchored", "arpo", "gigpo", "grpo", "grpo_state_values", "gspo", "refuel", "seeupo", "tree_grpo"}
@@ -56,26 +53,6 @@ def test_what_is_trained_is_what_was_sampled(name: str) -> None:
         assert np.array_equal(row.rollout_logprobs != 0, row.mask)
         assert not row.advantage[~row.mask].any()
         assert not row.weight[~row.mask].any()
-
-
-FORKING = {"arpo": {}, "refuel": {}, "rtpo": {}, "tree_grpo": {}, "vineppo": {}}
-FORKING["anchored"] = {"chains": 6, "forks": 3, "fork_turn": 2}
-
-
-@pytest.mark.parametrize("name", FORKING)
-def test_paths_from_a_boundary_share_its_past_its_context_and_its_environment(name: str) -> None:
-    harness = one_step(config_of(name, **FORKING[name]), script=solver(0.5))
-    paths = {path.uid: path for path in harness.rollouts}
-    forked: dict[tuple[str, int], list[Rollout]] = {}
-    for path in harness.rollouts:
-        if path.parent_uid is not None:
-            forked.setdefault((path.parent_uid, path.start_k), []).append(path)
-    assert max(k for _, k in forked) == 2
-    for (parent, k), own in forked.items():
-        both = [path for path in (paths[parent], *own) if len(path.turns) > k]
-        assert all(path.turns[:k] == paths[parent].turns[:k] for path in own)
-        assert len({path.turns[k].context_ids.tobytes() for path in both}) == 1
-        assert len({path.turns[k].snapshot.digest for path in both}) == 1
 
 
 @pytest.mark.parametrize("name", ["anchored", "arpo", "gigpo", "grpo", "gspo", "tree_grpo"])
@@ -145,19 +122,14 @@ BEYOND: list[tuple[str, dict[str, Any], str]] = [
     ("grpo", {"chains": 1}, "chains"),
     ("rtpo", {"group_size": 2, "trunks": 0, "training_context": "flattened"}, "group_size trunks training_context"),
     ("rtpo", {"sync_every": 0, "tail_low": 0.0}, "sync_every tail_low"),
-    ("rtpo", {"tail_low": 1.1}, "tail_low"),
-    ("rtpo", {"tail_high": 0.9}, "tail_low"),
-    ("rtpo", {"sync_kl": 0.0}, "sync_kl"),
-    ("rtpo", {"sync_kl": 0.1, "sync_every": 2}, "sync_kl"),
+    ("rtpo", {"sync_kl": 0.0, "tail_low": 1.1}, "sync_kl tail_low"),
+    ("rtpo", {"sync_kl": 0.1, "sync_every": 2, "tail_high": 0.9}, "sync_kl tail_low"),
     ("seeupo", {"chains": 1, "advantage_limit": 0.0, "factor_low": 0.0}, "chains advantage_limit factor_low"),
     ("seeupo", {"factor_low": 1.1}, "factor_low"),
     ("seeupo", {"factor_high": 0.9}, "factor_low"),
-    ("arpo", {"paths": 1, "roots": 1}, "paths"),
-    ("arpo", {"roots": 0}, "paths"),
-    ("arpo", {"roots": 17}, "paths"),
-    ("arpo", {"rule": "threshold"}, "rule"),
-    ("arpo", {"tau": 0.5}, "rule"),
-    ("arpo", {"entropy_tokens": 0, "top_logprobs": 0}, "entropy_tokens top_logprobs"),
+    ("arpo", {"paths": 1, "roots": 1, "entropy_tokens": 0, "top_logprobs": 0}, "paths entropy_tokens top_logprobs"),
+    ("arpo", {"roots": 0, "rule": "threshold"}, "paths rule"),
+    ("arpo", {"roots": 17, "tau": 0.5}, "paths rule"),
     ("tree_grpo", {"trees": 0, "expansions": -1, "branches": 0}, "trees expansions branches trees"),
     ("tree_grpo", {"trees": 1, "expansions": 0}, "trees"),
     ("refuel", {"pairs": 0, "training_context": "flattened"}, "pairs training_context"),
@@ -165,8 +137,7 @@ BEYOND: list[tuple[str, dict[str, Any], str]] = [
     ("gigpo", {"chains": 1, "omega": -1.0}, "chains omega"),
     ("gigpo", {"omega": float("nan")}, "omega"),
     ("anchored", {"chains": 1, "shrinkage": 0.0}, "chains shrinkage forks"),
-    ("anchored", {"forks": 15}, "forks"),
-    ("anchored", {"fork_turn": 0}, "fork_turn"),
+    ("anchored", {"forks": 15, "fork_turn": 0}, "forks fork_turn"),
     ("rtpo_variants", {"trunks": 0, "group_size": 2, "forked": 0.0}, "trunks group_size forked"),
     ("rtpo_variants", {"training_context": "flattened", "forked": 1.5}, "training_context forked"),
     ("vineppo", {"chains": 1, "continuations": 0}, "chains continuations"),
@@ -178,19 +149,10 @@ BEYOND: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "settings", "named"), [*((*each, "") for each in AT_LIMITS), *BEYOND])
-def test_fields_are_refused_beyond_their_limits_and_not_at_them(
-    name: str, settings: dict[str, Any], named: str
-) -> None:
+def test_fields_are_refused_beyond_their_limits_alone(name: str, settings: dict[str, Any], named: str) -> None:
     """By the fields that the sentences begin with."""
     problems = load_algorithm(name).check(config_of(name, **settings))
     assert [problem.split()[0].removeprefix("algorithm.") for problem in problems] == named.split()
-
-
-@pytest.mark.parametrize("override", ["arpo rule=paper", "arpo advantage=mean", "seeupo order=random", "refuel eta=0"])
-def test_a_word_or_number_that_no_field_takes_is_refused_by_its_name(override: str) -> None:
-    name, setting = override.split()
-    with pytest.raises(ConfigError, match=f"algorithm.{setting.partition('=')[0]}"):
-        compose_config(f"algorithm={name}", f"algorithm.{setting}")
 
 
 @pytest.mark.parametrize("name", TRAINED)

@@ -20,9 +20,6 @@ def by_turn(rows: list[TrainRow]) -> dict[tuple[str, int], float]:
     return {(row.rollout_uid, row.turns[0].k): advantage_of(row) for row in rows}
 
 
-# rollouts beside the budget
-
-
 def charged(harness: RecordingHarness) -> list[tuple[str, list[list[int]]]]:
     return [(path.uid, [turn.output_ids.tolist() for turn in path.turns]) for path in harness.rollouts]
 
@@ -59,9 +56,6 @@ def test_a_path_that_is_open_is_extended_by_the_budget_alone() -> None:
     for n, role in ((3, Role.FREE), (1, Role.CHAIN)):
         harness.rollout([first.tip], n=n, role=role)
     assert (harness.ledger.rollouts, harness.ledger.free_rollouts) == (1, 3)
-
-
-# rungs c, d and e
 
 
 def test_values_in_place_of_the_mean_are_the_only_change() -> None:
@@ -127,9 +121,6 @@ def test_fresh_continuations_are_of_the_newest_weights() -> None:
                 others = [other.reward for other in group if other is not path]
                 assert trained[path.uid, k] == pytest.approx((path.reward - np.mean(others)) / scale, abs=1e-5)
     assert harness.ledger.rollouts == config.chains
-
-
-# the affordable baselines
 
 
 def test_vineppo_splits_a_return_over_the_turns() -> None:

@@ -36,9 +36,6 @@ def test_with_neutral_fields_it_is_rtpo_bit_for_bit(settings: dict[str, Any]) ->
     )
 
 
-# fewer, larger groups
-
-
 def test_larger_groups_at_fewer_boundaries_are_as_many_rollouts() -> None:
     """Up to one group; the same share of each turn's boundaries, up to one."""
     harness = one_step(config_of("rtpo_variants", trunks=8, **FEW))
@@ -54,9 +51,6 @@ def test_larger_groups_at_fewer_boundaries_are_as_many_rollouts() -> None:
     trained = Counter((row.rollout_uid, row.turns[0].k) for rows in harness.updated for row in rows)
     assert trained == Counter((path.uid, path.start_k) for path in siblings)
     assert [[u] for u in (2, 1, 0)] == [update["trained_turns"] for update in harness.step_log.updates]
-
-
-# the gradient
 
 
 def test_the_gradient_is_left_and_noise_is_taken() -> None:

@@ -74,9 +74,7 @@ def test_forks_are_charged_and_train_what_they_sampled() -> None:
 
 
 @pytest.mark.parametrize(("shares", "best"), [((0.6, 0.1), 2), ((0.3, 0.05), 1)])
-def test_the_turn_that_saves_most_has_little_variance_left_and_many_turns_ahead(
-    shares: tuple[float, float], best: int
-) -> None:
+def test_the_turn_that_saves_most_has_little_variance_left(shares: tuple[float, float], best: int) -> None:
     """The chains' returns have the variance 1/4; four of their turns come after turn 0 and two after turn 1."""
     chains = path("a", "sxy", 1.0), path("b", "sxz", 0.0), path("c", "s", 0.5), graded(path("d", "s", 0.0), None)
     forks = [

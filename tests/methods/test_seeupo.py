@@ -62,9 +62,6 @@ def test_advantages_are_standardised_once_over_all_chains_and_clamped(limit: flo
         assert any(advantage_of(row) for row in rows)
 
 
-# M
-
-
 @pytest.mark.parametrize(
     ("before", "ratio", "after"),
     [(1.0, 1.1, 1.1), (1.1, 1.1, 1.2), (1.2, 0.5, 0.96), (0.8, 0.9, 0.8), (0.8, 1e9, 0.96)],
@@ -104,9 +101,6 @@ def test_the_factor_on_a_table_is_that_of_the_updates_measured() -> None:
         assert [advantage_of(row) for row in rows] == pytest.approx(expected, abs=1e-5)
     assert len({round(m, 4) for m in seen[2][0].values()}) > 2
     assert all(0.8 <= m <= 1.2 for m in factor.values())
-
-
-# token by token
 
 
 @pytest.mark.parametrize("context", ["recorded", "flattened"])

@@ -29,9 +29,6 @@ def trees_of(harness: RecordingHarness) -> dict[str, list[Rollout]]:
     return trees
 
 
-# the trees
-
-
 @pytest.mark.parametrize(("trees", "expansions", "branches"), [(4, 1, 3), (4, 2, 3), (1, 3, 2), (2, 1, 5)])
 def test_there_are_m_times_one_plus_l_n_leaves(trees: int, expansions: int, branches: int) -> None:
     harness = one_step(replace(CONFIG, trees=trees, expansions=expansions, branches=branches))
@@ -62,9 +59,6 @@ def test_nodes_are_drawn_alike_and_with_replacement_the_root_included() -> None:
     assert abs(list(places.values()).count(2) / 360 - 1 / 3) < 3.5 * (2 / 9 / 360) ** 0.5
 
 
-# advantages
-
-
 def test_an_advantage_is_the_sum_of_two_standardised_parts() -> None:
     """Within the prompt and within the tree, each of returns: standardising twice looks the same, since a z-score does
     not depend on scale, but for the epsilon. It shows as soon as returns lie as close together as that is. Leaves
@@ -82,9 +76,6 @@ def test_an_advantage_is_the_sum_of_two_standardised_parts() -> None:
     assert z_scores([]) == {}
 
 
-# GRPO
-
-
 @pytest.mark.parametrize("context", ["recorded", "flattened"])
 def test_without_expansions_it_is_grpo_with_the_mean_over_tokens(context: TrainingContext) -> None:
     tree = one_step(replace(CONFIG, trees=8, expansions=0, training_context=context))
@@ -97,9 +88,6 @@ def test_without_expansions_it_is_grpo_with_the_mean_over_tokens(context: Traini
         assert row.weight.tolist() == other.weight.tolist()
         assert row.rollout_logprobs.tolist() == other.rollout_logprobs.tolist()
     assert any(row.advantage.any() for row in rows)
-
-
-# token by token
 
 
 @pytest.mark.parametrize("context", ["recorded", "flattened"])
