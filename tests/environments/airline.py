@@ -11,7 +11,6 @@ REPLIES = (
     render_call("cancel_reservation", {"reservation_id": "RES001"}),
     render_call("send_certificate", {"user_id": "ann_bell_1", "amount": 5}),
     '<tool_call>\n{"name": "cancel_reservation", "arguments"',
-    "<think>\nmaybe",
     "Which reservation is it?",
     "<think>\ndone\n</think>\n\nIt is done.",
     "",

@@ -6,7 +6,6 @@ REPLIES = (
     "<think>\nread</think>\n" + render_call("get_reservation", {"reservation": "R1007"}),
     *(render_call("cancel", {"reservation": reservation}) for reservation in ("R1007", "R1008")),
     '<tool_call>\n{"name": "cancel", "arguments"',
-    "<think>\nmaybe",
     "Which reservation is it?",
     "<think>\ndone\n</think>\n\nIt is done for 50 dollars.",
     "",

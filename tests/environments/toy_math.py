@@ -6,7 +6,6 @@ REPLIES = (
     "<think> 5 * 3 is 15 then 12 + 15</think><tool_call> 12 + 15</tool_call>",
     "<think> first 5 * 3</think><tool_call> 12 + 5 * 3</tool_call>",
     "<tool_call> 5 * 3",
-    "<think> first 5 * 3",
     "<think> 12 + 15 is 27 so answer 27</think> answer\\boxed{ 27}",
     " answer\\boxed{ 3}",
     "",

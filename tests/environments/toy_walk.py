@@ -11,7 +11,6 @@ REPLIES = (
     "<think> e12 so friend</think><tool_call> friend</tool_call>",
     "<think> e3 so boss</think><tool_call> e3</tool_call>",
     "<tool_call> boss",
-    "<think> e3 so",
     "<tool_call> boss</tool_call><tool_call> boss</tool_call>",
     " boss",
     "",

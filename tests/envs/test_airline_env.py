@@ -121,17 +121,13 @@ def test_rewards_are_those_of_the_packages_evaluators_and_1_for_the_gold_calls(t
 def some_calls() -> st.SearchStrategy[Calls]:
     """Calls as the gold ones and as a policy may get them wrong."""
     known = [call for task in TASKS for call in gold_calls(task)]
-    users = sorted(set(re.findall(r'"user_id": "(\w+)"', FILE.with_name("db.json").read_text())))[:4]
+    (user, *_) = re.findall(r'"user_id": "(\w+)"', FILE.with_name("db.json").read_text())
     baggage = [arguments for name, arguments in known if name == "update_reservation_baggages"]
     wrong: Calls = [
         ("cancel_reservation", {"reservation_id": "NONE"}),
         ("calculate", {"expression": "2 * (3 + 4)"}),
-        *(("send_certificate", {"user_id": user, "amount": 10}) for user in users),
-        *(
-            ("update_reservation_baggages", arguments | change)
-            for arguments in baggage
-            for change in ({"nonfree_baggages": arguments["nonfree_baggages"] + 0.5}, {"total_baggages": "three"})
-        ),
+        ("send_certificate", {"user_id": user, "amount": 10}),
+        *(("update_reservation_baggages", arguments | {"total_baggages": "three"}) for arguments in baggage),
         ("buy", {"tool_name": "x"}),
     ]
     return st.lists(st.sampled_from([*known, *wrong]), max_size=6)

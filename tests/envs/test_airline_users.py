@@ -1,4 +1,4 @@
-"""The airline domain's simulated users: a served one, against a real HTTP server, and the scripted one."""
+"""The airline domain's served user, against a real HTTP server."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ import pytest
 from json_server import Reply, Server
 
 from rtpo.core.http_client import RequestSettings
-from rtpo.envs.airline.users import MOST_MESSAGES, Said, Scenario, ScriptedUser, ServedUser, ServerSettings
+from rtpo.envs.airline.users import Said, Scenario, ServedUser, ServerSettings
 from rtpo.errors import InfrastructureError
 
 SCENARIO = Scenario("You are a customer.", "I want to cancel.", "You are Mia.", "Insist.")
@@ -82,18 +82,3 @@ def test_a_user_that_cannot_be_asked_is_no_fault_of_the_policy(server: Server, c
         ask(user)
     assert len(server.asked) == len(contents)
     assert ask(user) == f"reply {len(contents) + 1}"
-
-
-def test_the_scripted_user_states_answers_insists_and_leaves() -> None:
-    def said(*heard: str) -> str:
-        dialogue = [*OPENING]
-        for text in heard:
-            dialogue += [Said("user", "..."), Said("agent", text)]
-        return ask(ScriptedUser(), dialogue)
-
-    assert said() == "I want to cancel. You are Mia."
-    assert said("Your name?") == "Yes. You are Mia."
-    assert said("Sure?", "No.") == "Insist."
-    assert said("No.", "No.") == "###STOP###"
-    assert said(*["Why?"] * MOST_MESSAGES) == "###STOP###"
-    assert said("YOU ARE BEING TRANSFERRED TO A HUMAN AGENT. PLEASE HOLD ON.") == "###TRANSFER###"

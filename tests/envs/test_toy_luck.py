@@ -1,4 +1,4 @@
-"""Luck of the toy tasks: where it comes from, who inherits it, what it does to rewards, and what sees nothing of it."""
+"""Luck of the toy tasks: who inherits it, and what it does to rewards."""
 
 from collections import Counter
 from functools import partial
@@ -6,15 +6,13 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from conftest import compose_config
-from scripted import CALL_1, CALL_2, CHAT, RIGHT, TASK, WRONG, Reply, Script, ScriptedEngine, make_world
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, Reply, Script, ScriptedEngine, make_world
 
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.luck import Luck, Lucky, ToySettings
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.errors import ConfigError
 from rtpo.harness.episodes import Plan, run_episodes
-from rtpo.run.tasks import check_prompts
 from rtpo.types import Boundary, Role, Rollout, Task
 
 FIRST = ToySettings(Luck((0,), 3.0))
@@ -67,6 +65,6 @@ def test_without_luck_states_and_an_evaluation_s_rewards_are_as_they_were() -> N
         assert one.turns[1].snapshot.digest == sha256(before).hexdigest()
 
 
-def test_a_coin_after_a_turn_that_no_episode_has_is_refused_before_anything_starts() -> None:
+def test_a_coin_after_a_turn_that_no_episode_has_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"luck\.turns"):
-        check_prompts([TASK], compose_config("+task.settings.luck={turns: [1, 3]}").task, CHAT)
+        ToyMathEnv(TWICE, max_turns=2)

@@ -1,4 +1,4 @@
-"""The toy math task: tokenizer, problems, environment, demonstrator and warm start."""
+"""The toy math task: its tokenizer, contexts and problems."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,6 @@ TOKENIZER = build_tokenizer()
 CHAT = ChatFormat(TOKENIZER)
 TASK = Task(uid="toy_math/held_out/12+5*3", question=" compute 12 + 5 * 3", answer=27)
 CALL = "<think> first 5 * 3</think><tool_call> 5 * 3</tool_call>"
-ANSWER = "<think> 12 + 15 is 27 so answer 27</think> answer\\boxed{ 27}"
 
 
 @given(st.lists(st.integers(0, len(TOKENIZER) - 1).filter(lambda i: i != TOKENIZER.unk_token_id), max_size=40))

@@ -1,17 +1,16 @@
-"""The toy walk: problems, environment, demonstrator, warm start and where its return is decided."""
+"""The toy walk: its places and rewards, and where its return is decided."""
 
 from functools import partial
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 from episodes_played import play
-from scripted import Reply, ScriptedEngine, make_world
+from scripted import ScriptedEngine, always, make_world
 
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.knowledge import ENTITIES
 from rtpo.envs.toy.luck import Luck
-from rtpo.envs.toy.walk import LENGTH, PLACES, ToyWalkEnv, WalkSettings, parse_question, problems, right_person
+from rtpo.envs.toy.walk import LENGTH, PLACES, ToyWalkEnv, WalkSettings, parse_question, problems
 from rtpo.harness.episodes import run_episodes
 from rtpo.toy import variance
 from rtpo.types import Feedback, Grade, Message, Rollout, Task, ToolOutcome, ToolUse
@@ -60,21 +59,13 @@ def test_a_wrong_turn_costs_its_weight(decided: Literal["early", "even", "late"]
     assert [walk(one, WalkSettings(decided=decided))[1].reward for one in played] == pytest.approx(rewards)
 
 
-def coin_walker(context: str, rng: np.random.Generator) -> Reply:
-    """Right at each place with probability one half."""
-    place = context.removesuffix("<|im_end|>\n<|im_start|> assistant\n").removesuffix("</tool_response>")
-    here = place.rpartition(" start ")[2].split()[0] if "<tool_response>" not in context else place.split()[-1]
-    person = right_person(here)
-    return asking(person if rng.random() < 0.5 else ("boss" if person == "rival" else "rival"))
-
-
 def test_what_each_turn_adds_to_the_return_is_measured() -> None:
-    """Of coins that are worth as much as the answer, of which each of 8 turns decides as much."""
-    lucky = WalkSettings(Luck((0,), 1.0))
+    """Of a coin after each of the 8 turns, which alone tell one path of a prompt from another."""
+    lucky = WalkSettings(Luck(tuple(range(LENGTH)), 1.0))
 
     def play(plans: Any) -> list[Rollout]:
         world = make_world(
-            ScriptedEngine(coin_walker),
+            ScriptedEngine(always(asking("boss"))),
             make_env=partial(ToyWalkEnv, lucky),
             max_turns=LENGTH,
             max_turn_tokens=16,
@@ -83,5 +74,5 @@ def test_what_each_turn_adds_to_the_return_is_measured() -> None:
         return run_episodes(world, plans, Sampling(), on_retry=pytest.fail)
 
     deviation, left = variance.decided(play, problems("train", 8, seed=0), LENGTH)
-    assert deviation == pytest.approx((72 * 0.25) ** 0.5 / 16, rel=0.15)
-    assert left == pytest.approx([1, *((8 - k) / 72 for k in range(1, 8))], abs=0.25)
+    assert deviation == pytest.approx((LENGTH * 0.25) ** 0.5 / (1 + LENGTH), rel=0.15)
+    assert left == pytest.approx([(LENGTH - k) / LENGTH for k in range(LENGTH)], abs=0.25)

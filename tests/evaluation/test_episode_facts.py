@@ -49,8 +49,8 @@ def python(code: str) -> str:
 @pytest.mark.needs("bwrap")
 def test_a_sample_is_recorded_with_its_answer_calls_and_end() -> None:
     rollout = played(
-        Task("t", "1/2 + 1/4?", ("\\frac{3}{4}",)),
-        f"<think>\nhm\n</think>\n\nFirst.\n{python('1/2')}{python('1/')}{python('3')}",
+        Task("t", "1/2 + 1/4?", ("\\frac{3}{4}", "14")),
+        f"<think>\n140 or 1.14\n</think>\n\nFirst.\n{python('1/2')}{python('1/')}{python('3')}",
         "<tool_call>\nnonsense\n</tool_call>" + render_call("search", {"query": "x"}),
         "<think>" + "x" * 50 + Replies.cut,
         "<think>\n\\boxed{1}\n</think>\n\nSo \\boxed{0.75}.",
@@ -72,18 +72,11 @@ def test_a_sample_is_recorded_with_its_answer_calls_and_end() -> None:
         },
         "audit": {"repeated": 0, "programs": 3, "valid_programs": 2, "answer_first": False},
     }
-    facts = episode_facts(played(Task("t", "?", ("1",)), *[python("1")] * 2, max_turns=2), BYTES, is_qa=True)
+    called = f"<think>\nit is 1.\n</think>\n\n{python('1')}"
+    facts = episode_facts(played(Task("t", "?", ("1",)), called, called, max_turns=2), BYTES, is_qa=True)
     assert (facts["answer"], facts["extracted"], facts["reward"], facts["termination"]) == (None, None, 0, "turn_limit")
     assert facts["qa"] == {"em": 0.0, "f1": 0.0, "span_f1": 0.0, "answer_hit": 0.0, "output_hit": 1.0}
-    assert facts["audit"] == {"repeated": 1, "programs": 2, "valid_programs": 2, "answer_first": False}
-
-
-@pytest.mark.needs("bwrap")
-def test_an_answer_known_before_the_first_call_is_noted() -> None:
-    for thought, is_first in (("it is 14.", True), ("140 or 1.14", False), ("14.5", False)):
-        called = f"<think>\n{thought}\n</think>\n\n{python('14')}"
-        facts = episode_facts(played(Task("t", "?", ("14",)), called, "\\boxed{14}"), BYTES, is_qa=False)
-        assert facts["audit"]["answer_first"] is is_first
+    assert facts["audit"] == {"repeated": 1, "programs": 2, "valid_programs": 2, "answer_first": True}
 
 
 def test_short_answers_have_their_scores() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.metrics import pass_at_k, pass_hat_k
@@ -37,7 +37,6 @@ def test_pass_at_1_k_and_hat_k_on_a_table_made_by_hand() -> None:
     assert 0 <= low < first < high <= 1
 
 
-@settings(deadline=None)
 @given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
 def test_estimates_are_means_over_all_ways_to_take_k(case: tuple[int, int, int]) -> None:
     n, c, k = case

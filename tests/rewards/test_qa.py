@@ -158,12 +158,6 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def says(server: Server, *replies: Reply) -> None:
-    """These in turn, the last of them for ever."""
-    left = list(replies)
-    server.answer = lambda asked: left.pop(0) if len(left) > 1 else left[0]
-
-
 @pytest.fixture
 def settings(server: Server, tmp_path: Path) -> JudgeSettings:
     quick = RequestSettings(timeout_seconds=30, tries=3, first_wait_seconds=0.01, longest_wait_seconds=0.05)
@@ -186,11 +180,11 @@ def test_a_word_is_a_reward_and_other_replies_are_no_verdict(server: Server, set
     words = {' **"correct".**\n': "correct", "INCORRECT": "incorrect"}
     words |= dict.fromkeys(["", "Yes", "Not correct", "Correct, since it is his.", "Incorrectly"])
     assert {word: read_verdict(word) for word in words} == words
-    says(server, completion("Yes"))
+    server.in_turn(*[completion("Yes")] * ASKS)
     result = grade(settings)
     assert (result.outcome, result.reward) == (GradeOutcome.UNGRADABLE, None)
     assert (len(server.asked), entries(settings)) == (ASKS, [])
-    says(server, completion("Hm."), completion("Correct"))
+    server.in_turn(completion("Hm."))
     assert grade(settings).reward == 1
     (kept,) = entries(settings)
     assert len(json.loads(kept["text"])["replies"]) == 2
@@ -217,7 +211,7 @@ def test_what_it_is_asked_and_that_a_verdict_is_bought_once(server: Server, sett
     assert [asked.path for asked in server.asked] == ["/v1/chat/completions"] * 2
     assert "Authorization" not in server.asked[0].headers
     assert grade(settings).reward == 1
-    says(server, completion("Incorrect"))
+    server.answer = lambda asked: completion("Incorrect")
     assert grade(settings, answers=(*ANSWERS[::-1], ANSWERS[0])).reward == 1
     assert len(server.asked) == 3
     others = [grade(settings, answers=("Shakespeare",)), grade(replace(settings, model="another"))]
@@ -226,7 +220,7 @@ def test_what_it_is_asked_and_that_a_verdict_is_bought_once(server: Server, sett
 
 
 def test_an_outage_is_no_zero(server: Server, settings: JudgeSettings) -> None:
-    says(server, Reply(200, b'{"choices": []}'))
+    server.answer = lambda asked: Reply(200, b'{"choices": []}')
     with pytest.raises(InfrastructureError, match=settings.model):
         grade(settings)
     assert (len(server.asked), entries(settings)) == (3, [])
@@ -236,13 +230,13 @@ def test_a_reward_of_kind_judge(server: Server, settings: JudgeSettings, monkeyp
     monkeypatch.setenv("JUDGE_KEY", " sk-very-secret\n")
     settings = replace(settings, key_variable="JUDGE_KEY")
     reward = QAReward(QASettings("judge", settings))
-    says(server, completion("Incorrect key sk-very-secret"), completion("Correct"))
+    server.in_turn(completion("Incorrect key sk-very-secret"))
     assert asyncio.run(reward.grade(QUESTION, ANSWERS, "the Bard of Avon")).reward == 1
     assert server.asked[0].headers["Authorization"] == "Bearer sk-very-secret"
     (kept,) = entries(settings)
     assert "Incorrect key ***" in kept["text"]
     assert asyncio.run(reward.grade(QUESTION, ("",), "x")).outcome is GradeOutcome.UNGRADABLE
     for reply in (completion("As a language model"), Reply(404, b"no such model")):
-        says(server, reply)
+        server.in_turn(*[reply] * ASKS)
         with pytest.raises(MachineError):
             settings.check()

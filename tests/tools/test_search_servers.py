@@ -61,7 +61,6 @@ def retriever(server: Server, requests: RequestSettings = QUICK, **fields: Any) 
 @pytest.fixture
 def web(server: Server, monkeypatch: pytest.MonkeyPatch) -> SearchSettings:
     monkeypatch.setenv("SEARCH_KEY", KEY)
-    server.answer = lambda asked: pages({"title": "Page", "description": f"about {asked.query}"})
     return SearchSettings("web", web=WebSettings(server.url, "SEARCH_KEY"), requests=QUICK)
 
 
