@@ -1,51 +1,37 @@
-"""Real tokens: Qwen3's own tokenizer through the chat format, contexts, tools, the embedded engine and vLLM, id by id.
+"""Qwen3's own tokenizer, of RTPO_DATA, through the chat format and contexts, id by id.
 
-Expected ids are written out, or are transformers' rendering of the whole conversation, encoded at once: by Qwen3's
-template where RTPO_DATA has it, else by one in its shape. The tokenizer is the one of RTPO_DATA, and the one that is
-made of the wheel which RTPO_QWEN_AGENT names.
+Expected ids are written out, or are transformers' rendering of the whole conversation by Qwen3's template, encoded at
+once.
 """
 
 import json
 import os
-import random
-import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from byte_tokenizer import CHAT_TEMPLATE
-from qwen3_tokenizer import VOCABULARY_SIZE, build_tokenizer
 from transformers import AutoTokenizer
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
-from rtpo.data.reading import read_rows
 from rtpo.tools.protocol import CUT, Call, parse_calls, visible_text
 from rtpo.tools.search.tool import SCHEMA
 from rtpo.types import Message, Opening, RolloutContext, StopReason, as_ids
 
-DATA, WHEEL = os.environ.get("RTPO_DATA"), os.environ.get("RTPO_QWEN_AGENT")
-FOLDER = Path(DATA or "") / "qwen3_tokenizer"
-TEMPLATE = FOLDER / "chat_template.jinja"
-IN_DATA = pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with qwen3_tokenizer")
-IN_WHEEL = pytest.mark.skipif(not WHEEL, reason="set RTPO_QWEN_AGENT to the wheel of PyPI's qwen-agent")
+DATA = os.environ.get("RTPO_DATA")
+pytestmark = pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with qwen3_tokenizer")
+VOCABULARY_SIZE = 151936
+"""of Qwen3's embeddings, which are padded beyond the 151,669 tokens"""
 THOUGHT = "<think>\n先算 17 × 23。\n\n\t then  search  \n</think>\n\n"
 CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "Ada Holm 画家"}}\n</tool_call>'
 MODES: tuple[RolloutContext, RolloutContext] = ("strip_think", "full")
 
 
 @pytest.fixture(scope="module")
-def rebuilt() -> Any:
-    return build_tokenizer(Path(str(WHEEL)), TEMPLATE.read_text(encoding="utf-8") if DATA else CHAT_TEMPLATE)
-
-
-@pytest.fixture(scope="module", params=[pytest.param("given", marks=IN_DATA), pytest.param("rebuilt", marks=IN_WHEEL)])
-def tokenizer(request: pytest.FixtureRequest) -> Any:
-    if request.param == "rebuilt":
-        return request.getfixturevalue("rebuilt")
-    return AutoTokenizer.from_pretrained(FOLDER)
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(Path(str(DATA)) / "qwen3_tokenizer")
 
 
 @pytest.fixture(scope="module")
@@ -64,43 +50,6 @@ def rendered(tokenizer: Any, messages: Sequence[Message], *, tools: Sequence[Any
         turns, tools=list(tools) or None, add_generation_prompt=True, tokenize=True, return_dict=False
     )
     return list(ids)
-
-
-# the tokenizer
-
-
-def texts() -> Iterator[str]:
-    """Every question, and a part of what a search engine answered, in the normal form."""
-    for file in sorted(Path(str(DATA)).glob("*.jsonl")):
-        for _, row in read_rows(file):
-            yield str(row.get("question") or row.get("problem"))
-    answers = json.loads((Path(str(DATA)) / "search_cache.json").read_text(encoding="utf-8"))
-    for answer in list(answers.values())[::10]:
-        yield unicodedata.normalize("NFC", str(answer))
-    letters, draw = " \n\t\r  aAé四字あ가0-+=_()[]{}.,;:\\/*#<>\"'\u200b\u3000😀ß", random.Random(0)
-    for _ in range(500):
-        yield "".join(draw.choice(letters) * draw.choice([1, 1, 2, 3, 5, 9, 17]) for _ in range(draw.randint(1, 12)))
-
-
-@IN_DATA
-@IN_WHEEL
-def test_the_rebuilt_tokenizer_is_the_given_one(rebuilt: Any) -> None:
-    """Token by token: the vocabulary, the added tokens, and merges, of which the given folder lists every way to make
-    a token. Id by id: on text in the normal form NFC, which the given folder does not bring about."""
-    given = AutoTokenizer.from_pretrained(FOLDER)
-    ours, theirs = (json.loads(one.backend_tokenizer.to_str()) for one in (rebuilt, given))
-    assert len(rebuilt) == len(given) == 151669
-    for part in ("added_tokens", "pre_tokenizer"):
-        assert ours[part] == theirs[part]
-    assert ours["model"]["vocab"] == theirs["model"]["vocab"]
-    merges, listed = [tuple(pair) for pair in ours["model"]["merges"]], set(map(tuple, theirs["model"]["merges"]))
-    assert len(merges) == 151643 - 256
-    assert set(merges) <= listed
-    compared = [(text, encoded(rebuilt, text), encoded(given, text)) for text in texts()]
-    assert [text for text, found, expected in compared if found != expected] == []
-    assert sum(len(ids) for _, ids, _ in compared) > 150_000
-    assert encoded(rebuilt, "e\u0301") == encoded(given, "é")
-    assert [rebuilt.eos_token_id, rebuilt.pad_token_id] == [given.eos_token_id, given.pad_token_id] == [151645, 151643]
 
 
 # contexts, written out
@@ -151,34 +100,26 @@ class Said:
 
 REPLIES = {
     "thinking and a call": Said(THOUGHT + CALL, CALL),
-    "no thinking": Said(CALL, CALL),
-    "commentary": Said(f"{THOUGHT}我来查。\n{CALL}", f"我来查。\n{CALL}"),
     "white space": Said(f"{THOUGHT}  a\tb  \r\n\n\n  c\u3000 \n{CALL}  ", f"  a\tb  \r\n\n\n  c\u3000 \n{CALL}  "),
-    "two calls": Said(f"{THOUGHT}{CALL}\n{CALL}", f"{CALL}\n{CALL}"),
+    "no thinking": Said(f"{CALL}\n{CALL}", f"{CALL}\n{CALL}"),
     "cut in its thinking": Said("<think>\n先算 17 ×", "", StopReason.LENGTH),
-    "cut in its answer": Said(f"{THOUGHT}The answer, 答案", "The answer, 答案", StopReason.LENGTH),
     "cut in a call": Said(f'{THOUGHT}<tool_call>\n{{"name": "sea', '<tool_call>\n{"name": "sea', StopReason.LENGTH),
-    "cut after a call": Said(f"{THOUGHT}{CALL}\n而且", f"{CALL}\n而且", StopReason.LENGTH),
 }
 QUESTION = (Message("system", "回答\n\n  briefly. "), Message("user", "17 × 23 等于多少？\n\n\t$x^2$  "))
-ANSWERS = {
-    "a tool": (Message("tool", "391\n"),),
-    "tools": (Message("tool", "第一\n\n"), Message("tool", "  {'b': 2}\t"), Message("tool", "")),
-}
+ANSWERS = (Message("tool", "第一\n\n"), Message("tool", "  {'b': 2}\t"), Message("tool", ""))
 
 
-@pytest.mark.parametrize("answers", ANSWERS)
 @pytest.mark.parametrize("reply", REPLIES)
-def test_contexts_are_what_the_template_renders(reply: str, answers: str, tokenizer: Any, chat: ChatFormat) -> None:
-    """Recorded, with thinking and without it, two turns on; and flattened history, which is the first of these."""
-    said, told, history = REPLIES[reply], ANSWERS[answers], {}
+def test_contexts_are_what_the_template_renders(reply: str, tokenizer: Any, chat: ChatFormat) -> None:
+    """With thinking and without it, two turns on."""
+    said, history = REPLIES[reply], {}
     output = encoded(tokenizer, said.text) + [151645] * (said.stop is StopReason.STOP)
-    opening, feedback = chat.opening(Opening(QUESTION, (json.dumps(SCHEMA),))), chat.feedback(told, said.stop)
+    opening, feedback = chat.opening(Opening(QUESTION, (json.dumps(SCHEMA),))), chat.feedback(ANSWERS, said.stop)
     for mode, text in zip(MODES, (said.visible, said.text), strict=True):
         context, messages = opening, [*QUESTION]
         for _ in range(2):
             context = next_context(context, as_ids(output), feedback, chat.tags, mode)
-            messages += [Message("assistant", text), *told]
+            messages += [Message("assistant", text), *ANSWERS]
         assert context.tolist() == rendered(tokenizer, messages, tools=[SCHEMA]), mode
         history[mode] = context
     assert opening.tolist() == rendered(tokenizer, QUESTION, tools=[SCHEMA])
@@ -191,7 +132,7 @@ def test_ids_that_text_would_not_come_back_to_stay_as_they_were_sampled(tokenize
     letters = [encoded(tokenizer, letter)[0] for letter in "answer"]
     sampled = [151667, *letters, 198, 198, 151668, 198, 271, *letters, 220, 220, 156, VOCABULARY_SIZE - 1, 151645]
     assert encoded(tokenizer, chat.decode(sampled)) != sampled
-    opening, feedback = chat.opening(Opening(QUESTION)), chat.feedback(ANSWERS["a tool"], StopReason.STOP)
+    opening, feedback = chat.opening(Opening(QUESTION)), chat.feedback(ANSWERS, StopReason.STOP)
     for mode, kept in zip(MODES, (sampled[sampled.index(271) + 1 :], sampled), strict=True):
         context = next_context(opening, as_ids(sampled), feedback, chat.tags, mode)
         assert context.tolist() == [*opening, *kept, *feedback], mode
