@@ -1,20 +1,19 @@
-"""What of a first hour on GPUs needs none: every element's settings, taken by verl's workers and vLLM's server.
+"""What of a first hour on GPUs needs none: every element's settings, taken by verl and by vLLM's server.
 
-Without the GPU set, one experiment goes as far as verl's workers.
+Without the GPU set, one experiment's by verl alone.
 """
 
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import DictConfig
 from transformers import AutoConfig
 
 from rtpo.planning.hardware import model_shape
-from rtpo.run.config import RunConfig
 from rtpo.run.experiments import experiments, load_experiment
 from rtpo.toy.warm_start import SHIPPED
 
@@ -25,50 +24,29 @@ NAMES = experiments() if HAS_VLLM else ["gsm8k_audit"]
 SERVER = ("task.settings.server.base_url=http://127.0.0.1:1/v1", "task.settings.server.model=user")
 """of the airline's user, which each site names for itself"""
 
-Take = Callable[[RunConfig], None]
 
+def taken_by_vllm(settings: DictConfig, name: str, folder: Path) -> None:
+    """folder: of the model's config.json, of a published shape, and a small tokenizer; no weights."""
+    from vllm_engine_config import engine_config
 
-@pytest.fixture(scope="module")
-def take(tmp_path_factory: pytest.TempPathFactory) -> Take:
-    """Raises ConfigError for settings that verl or vLLM refuses; equal settings are asked about once."""
-    from rtpo.verl_harness.session import settings_of
-
-    folder, known = tmp_path_factory.mktemp("models"), set()
-
-    def take(run: RunConfig) -> None:
-        key = repr((run.model.name, run.profile.processes, run.profile.nodes, run.verl["actor_rollout_ref"]))
-        if key in known:
-            return
-        settings = settings_of(run)  # which settles verl's platform
-        from verl_workers import worker_configs
-
-        settings.actor_rollout_ref.model.path = str(model_folder(run.model.name, folder))
-        worker_configs(settings)
-        if HAS_VLLM:
-            from vllm_engine_config import engine_config
-
-            engine_config(settings)
-        known.add(key)
-
-    return take
-
-
-def model_folder(name: str, folder: Path) -> Path:
-    """config.json of a published shape, and a small tokenizer; no weights."""
-    path = folder / name
-    if not path.exists():
-        path.mkdir()
-        for file in (SHIPPED / "warm_start_math").glob("*token*.json"):
-            shutil.copy(file, path)
-        shape: dict[str, Any] = asdict(model_shape(name, "")) | {"max_position_embeddings": 40960}
-        AutoConfig.for_model(**shape, architectures=["Qwen3ForCausalLM"]).save_pretrained(path)
-    return path
+    for file in (SHIPPED / "warm_start_math").glob("*token*.json"):
+        shutil.copy(file, folder)
+    shape: dict[str, Any] = asdict(model_shape(name, "")) | {"max_position_embeddings": 40960}
+    AutoConfig.for_model(**shape, architectures=["Qwen3ForCausalLM"]).save_pretrained(folder)
+    settings.actor_rollout_ref.model.path = str(folder)
+    engine_config(settings)
 
 
 @pytest.mark.parametrize("profile", GPU_PROFILES)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_element_is_taken_by_verls_workers_and_vllm(name: str, profile: str, take: Take) -> None:
+def test_every_element_is_taken_by_verl_and_vllm(name: str, profile: str, tmp_path: Path) -> None:
+    """Equal settings are asked about once."""
     elements = load_experiment(name, [f"profile={profile}", *(SERVER if "airline" in name else ())]).elements
-    for element in elements:
-        take(element.run)
     assert elements
+    from rtpo.verl_harness.session import settings_of
+
+    runs = {repr((run.model.name, run.verl["actor_rollout_ref"])): run for run in (each.run for each in elements)}
+    for run in runs.values():
+        settings = settings_of(run)
+        if HAS_VLLM:
+            taken_by_vllm(settings, run.model.name, tmp_path)
