@@ -20,6 +20,7 @@ from engine_conformance import (
     OnVerl,
     bench_of,
     folder_of,
+    kept,
     small_model,
     vllm_config,
     vllm_device,
@@ -27,7 +28,6 @@ from engine_conformance import (
 )
 
 from rtpo.engines.base import Generation, Request, Sampling
-from rtpo.engines.sampling import truncate
 from rtpo.errors import ConfigError, DataError, InfrastructureError, NonFinite, RTPOError, StaleEngine
 from rtpo.run.config import RunConfig
 from rtpo.types import Floats, Ids, StopReason, as_ids
@@ -96,13 +96,9 @@ def distributions(bench: Bench, request: Request, generation: Generation, which:
     ids = np.concatenate([request.context_ids, generation.output_ids]).astype(np.int64)
     logits = bench.subject.networks[which](torch.from_numpy(ids[None])).logits[0, len(request.context_ids) - 1 : -1]
     sampling = request.sampling
-    if sampling.temperature == 0:
-        scores = logits
-    else:
-        top_k = torch.full((len(logits),), sampling.top_k if sampling.top_k > 0 else VOCABULARY)
-        top_p = torch.full((len(logits),), sampling.top_p if sampling.top_p < 1 else torch.inf)
-        scores = truncate(logits / sampling.temperature, top_k, top_p)
-    logprobs: Floats = scores.log_softmax(-1).numpy()
+    if sampling.temperature > 0:
+        logits = torch.stack([kept(row / sampling.temperature, sampling.top_k, sampling.top_p) for row in logits])
+    logprobs: Floats = logits.log_softmax(-1).numpy()
     return logprobs
 
 
@@ -128,7 +124,7 @@ def test_log_probs_are_those_drawn_from_and_the_largest_are_sorted_and_place_the
         {},
         {"temperature": 0.7},
         {"temperature": 1.3, "top_k": 6},
-        {"temperature": 0.9, "top_p": 0.8},
+        {"temperature": 0.9, "top_k": 9, "top_p": 0.8},
         {"top_logprobs": 1},
         {"top_logprobs": 10, "temperature": 0.7},
         {"top_logprobs": 20, "temperature": 1.5, "top_k": 6},

@@ -6,7 +6,6 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import compose_config
-from omegaconf import OmegaConf
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
@@ -100,6 +98,17 @@ def small_model(seed: int, head_dim: int) -> Any:
             pad_token_id=0,
         )
     ).eval()
+
+
+def kept(logits: Tensor, top_k: int, top_p: float) -> Tensor:
+    """One position's log-probs after the cuts."""
+    largest = logits.argsort(descending=True)[: top_k if top_k > 0 else None]
+    if top_p < 1:
+        mass = logits[largest].double().softmax(-1).cumsum(-1)
+        largest = largest[: 1 + int((mass[:-1] < top_p).sum())]
+    cut = torch.full_like(logits, -torch.inf)
+    cut[largest] = logits[largest]
+    return cut.log_softmax(-1)
 
 
 def weights_of(network: PreTrainedModel) -> Weights:
@@ -203,47 +212,6 @@ def _saved(folder: Path) -> Weights:
     return {name: getattr(weight, "_local_tensor", weight).float() for name, weight in state.items()}
 
 
-class Client:
-    """verl's client, with one server and no router."""
-
-    def __init__(self, server: Any) -> None:
-        self._server = server
-
-    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
-        return await self._server.generate(
-            prompt_ids=prompt_ids, sampling_params=sampling_params, request_id=uuid4().hex
-        )
-
-
-def vllm_server(server_class: Any, model: Path, **rollout: Any) -> Any:
-    """A server of verl's class, not launched, without Ray."""
-    import ray
-    from verl.workers.rollout.replica import RolloutMode
-
-    from rtpo.verl_harness.settings import verl_settings
-
-    settings = {
-        "name": "vllm",
-        "tensor_model_parallel_size": 1,
-        "dtype": "float32",
-        "load_format": "dummy",
-        "max_model_len": 256,
-        "max_num_batched_tokens": 512,
-        "max_num_seqs": 32,
-        "enforce_eager": True,
-        "enable_sleep_mode": False,
-        "engine_kwargs": {"vllm": {"kv_cache_memory_bytes": 64 << 20, "block_size": 32}},
-        **rollout,
-    }
-    tree = verl_settings(
-        OmegaConf.create({"actor_rollout_ref": {"model": {"path": str(model)}, "rollout": settings}})
-    ).actor_rollout_ref
-    with pytest.MonkeyPatch.context() as patch:
-        # the server asks Ray for the job's name alone
-        patch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "test"))
-        return server_class(tree.rollout, tree.model, RolloutMode.HYBRID, [], 0, 0, 1, 1, "")
-
-
 def vllm_device() -> str:
     """What vLLM runs on here: cuda or cpu. Skips without either."""
     pytest.importorskip("vllm", reason="vLLM is not installed: its engine is not started")
@@ -268,19 +236,3 @@ def vllm_config(model: Path, device: str = "cuda", *overrides: str) -> RunConfig
         "task.max_turn_tokens=128",
         *overrides,
     )
-
-
-@contextmanager
-def vllm_environment() -> Iterator[None]:
-    """What a server outside Ray needs around it, on a CPU build of vLLM alone."""
-    if vllm_device() != "cpu":
-        pytest.skip("a server in the test's own process is run on a CPU build of vLLM alone")
-    from rtpo.verl_harness.session import VLLM_ON_CPU
-    from rtpo.verl_harness.settings import SOCKETS
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(SOCKETS, "alone")  # which a start of Ray sets
-        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # which verl's server sets
-        for name, value in VLLM_ON_CPU.items():
-            patch.setenv(name, value)
-        yield

@@ -1,11 +1,11 @@
 """verl's vLLM server as the engine, beside what test_engine_conformance.py asks of every engine: what vLLM leaves
-to be worked out; runs in which something goes wrong; the server outside Ray."""
+to be worked out, and runs in which something goes wrong."""
 
 import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,13 +19,8 @@ from conftest import compose_config
 from engine_conformance import (
     STOP,
     TOY,
-    Client,
-    folder_of,
-    small_model,
     vllm_config,
     vllm_device,
-    vllm_environment,
-    vllm_server,
 )
 from larger_heads import save_with_larger_heads
 from ray.exceptions import RayActorError, RayTaskError
@@ -35,7 +30,7 @@ from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.errors import InfrastructureError, NonFinite, RTPOError, StaleEngine
 from rtpo.run.config import RunConfig
 from rtpo.run.run import StopRequest
-from rtpo.types import Ids, StopReason, as_ids
+from rtpo.types import StopReason, as_ids
 
 T = TypeVar("T")
 QUICK = ("task.held_out.count=2", "evaluation.greedy=false")
@@ -67,29 +62,21 @@ def test_the_largest_log_probs_are_taken_whether_or_not_the_sampled_one_is_among
     np.testing.assert_array_equal(largest, np.asarray(expected, np.float32))
 
 
-def engine_of(answer: Callable[..., Coroutine[Any, Any, Any]]) -> Any:
-    from rtpo.verl_harness.engines import VllmEngine
-
-    client: Any = Client(SimpleNamespace(generate=answer))
-    return VllmEngine(client, STOP)
-
-
-def request(context: Ids, seed: int = 0, **sampling: Any) -> Request:
-    return Request(context, Sampling(**sampling), seed, f"session {seed}", f"route {seed}")
-
-
 def answered(reason: str | None, ids: Sequence[int], *, top_logprobs: Any = None, logprob: float = -1.0) -> Generation:
     """The generation made of an answer of verl's server, which is told of the one id that ends a turn."""
     from verl.workers.rollout.replica import TokenOutput
 
-    async def answer(*, sampling_params: dict[str, Any], **_: Any) -> TokenOutput:
+    async def answer(*_: Any, sampling_params: dict[str, Any], **__: Any) -> TokenOutput:
         assert (sampling_params["ignore_eos"], sampling_params["stop_token_ids"]) == (True, [STOP])
         extra = {"global_steps": 3, "finish_reason": reason, "top_logprobs": top_logprobs}
         known = {name: value for name, value in extra.items() if value is not None}
         return TokenOutput(token_ids=list(ids), log_probs=[logprob] * len(ids), extra_fields=known)
 
-    top = 0 if top_logprobs is None else top_logprobs.shape[1]
-    return asyncio.run(engine_of(answer).generate(request(as_ids([5]), top_logprobs=top)))
+    from rtpo.verl_harness.engines import VllmEngine
+
+    sampling = Sampling(top_logprobs=0 if top_logprobs is None else top_logprobs.shape[1])
+    client: Any = SimpleNamespace(generate=answer)
+    return asyncio.run(VllmEngine(client, STOP).generate(Request(as_ids([5]), sampling, 0, "session 0", "route 0")))
 
 
 def test_a_turn_stopped_or_was_cut_off_as_vllm_says_or_is_no_turn() -> None:
@@ -248,28 +235,3 @@ def test_a_killed_worker_of_vllm_ends_the_run_in_its_cause(
         ) as ended:
             train(config, StopRequest())
         assert "\n" not in str(ended.value)
-
-
-# The same server in this process, with vLLM's engine in a process of its own.
-
-
-def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(tmp_path: Path) -> None:
-    """verl names the version that it holds when a turn ends."""
-
-    async def name_another(server: Any) -> None:
-        await server.launch_server()
-        await server.set_global_steps(4)
-        context = as_ids(np.random.default_rng(40).integers(3, 200, 40))
-        turn = asyncio.create_task(engine_of(server.generate).generate(request(context, max_tokens=200)))
-        while not server.engine.output_processor.request_states:
-            await asyncio.sleep(0.01)
-        server.global_steps = 5
-        with pytest.raises(StaleEngine, match="other weights while a turn of version 4"):
-            await turn
-        server.engine.shutdown()
-
-    with vllm_environment():
-        from rtpo.verl_harness.vllm_server import VllmServer
-
-        model = folder_of(small_model(0, 32), tmp_path / "model")
-        asyncio.run(name_another(vllm_server(VllmServer, model, load_format="auto")))
