@@ -35,13 +35,13 @@ def compose_config(*overrides: str) -> RunConfig:
 
 
 ON_VERL = (
+    "test_real_tasks",
     "test_engine_conformance",
     "test_evaluation_verl",
     "test_run",
     "test_verl_crashes",
     "test_verl_harness",
     "test_verl_two_processes",
-    "test_real_tasks",
 )
 """files with tests on the one worker group: they go to one process of the test run, first of all and in this order, in
 which the group is put up three times; others go to any"""

@@ -6,14 +6,12 @@ real GSM8K file's. One byte-level model has a problem of each by heart, and one 
 
 import os
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from byte_model import overfit
 from conftest import compose_config, harness_on
-from methods import NAMES
 
 from rtpo.data.prepare import DataFolder
 from rtpo.data.records import Record, write_records
@@ -28,19 +26,13 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 SMALL = ("task.train.count=1", "budget.tasks_per_step=1", "task.held_out.count=1")
 QUESTIONS = [f"Where was the painter Ada Holm born? ({number})" for number in range(20)]
 """enough for both splits"""
-ONE = "algorithm.minibatches=1"
 STEPS = {
     "rtpo": ("algorithm=rtpo", "algorithm.trunks=2", "algorithm.group_size=5"),
-    "grpo": ("algorithm=grpo", "algorithm.chains=12", ONE),
-    "grpo_exact": ("algorithm=grpo_exact", "algorithm.chains=12", ONE),
-    "arpo": ("algorithm=arpo", "algorithm.roots=8", "algorithm.paths=24", ONE),
-    "tree_grpo": ("algorithm=tree_grpo", "algorithm.trees=3", ONE),
-    "seeupo": ("algorithm=seeupo", "algorithm.chains=12"),
-    "refuel": ("algorithm=refuel", "algorithm.pairs=24", ONE),
-    "gspo": ("algorithm=gspo", "algorithm.chains=12", ONE),
-    "gigpo": ("algorithm=gigpo", "algorithm.chains=12"),
-    "anchored": ("algorithm=anchored_forks", "algorithm.chains=12", "algorithm.forks=6"),
+    "grpo": ("algorithm=grpo", "algorithm.chains=12", "algorithm.minibatches=1"),
+    "arpo": ("algorithm=arpo", "algorithm.roots=8", "algorithm.paths=24", "algorithm.minibatches=1"),
+    "refuel": ("algorithm=refuel", "algorithm.pairs=24", "algorithm.minibatches=1"),
 }
+"""with each loss, context and kind of start"""
 Places = dict[str, tuple[str, ...]]
 """of the tests' tasks, what composes them"""
 
@@ -85,11 +77,9 @@ def live_backend(model: Path, places: Places) -> Iterator[Any]:
     close_backend()
 
 
-COMBINED = [*(("booking", method) for method in STEPS), *product(("math", "search"), ("rtpo", "arpo"))]
-"""all methods on the booking desk, two on the other tasks"""
-
-
-@pytest.mark.parametrize(("task", "method"), COMBINED)
+@pytest.mark.parametrize(
+    ("task", "method"), [*(("booking", method) for method in STEPS), ("math", "rtpo"), ("search", "rtpo")]
+)
 def test_a_step_on_a_real_task(task: str, method: str, places: Places, live_backend: Any, model: Path) -> None:
     """It calls a tool, has a group that is not tied, and changes a weight of the engine."""
     from rtpo.verl_harness.session import open_backend
@@ -108,8 +98,3 @@ def test_a_step_on_a_real_task(task: str, method: str, places: Places, live_back
     assert ledger.trained_tokens > 0
     assert backend.engine_states()[0].checksum != before
     assert all(call["grades"].keys() <= {"graded", "pending"} for call in log.rollouts)
-
-
-@pytest.mark.needs("nothing")
-def test_no_method_is_left_out() -> None:
-    assert {compose_config(*overrides).algorithm_config.name for overrides in STEPS.values()} == set(NAMES)
