@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from experiments import map as command
@@ -19,9 +20,10 @@ from rtpo.theory.regime_runs import frozen
 from rtpo.theory.regimes import Point, exact_noise, points, predicted
 
 RESULTS = PROJECT / "results" / "map"
+TRAINED = Point(2, "late", "even", 3, 2, 1)
 JOBS: list[command.Job] = [
     ("frozen", Point(2, "late", "even", 3, 1, 2), 0),
-    *(("trained", Point(2, "late", decisions, 3, 2, 1), seed) for decisions in LUCK for seed in (0, 1)),
+    *(("trained", TRAINED, seed) for seed in range(3)),
 ]
 
 
@@ -76,24 +78,16 @@ def test_committed_predictions_are_those_of_the_closed_form() -> None:
 def test_committed_measurements_are_made_again(kind: str, decisions: Decisions) -> None:
     """The first of the smallest points of each kind, with all its digits."""
     records = command._lines(RESULTS / "map.jsonl")
-    job = min(
-        (job for job in command.plan() if (job[0], job[1].decisions) == (kind, decisions)),
-        key=lambda job: (job[1].turns, job[1].steps * job[1].trunks),
-    )
-    place = records[job]["seed"].index(job[2])
-    found = command.measured(job)
-    assert {name: found[name] for name in regimes.METHODS} == {
-        name: records[job][name][place] for name in regimes.METHODS
-    }
-
-
-def without_times(path: Path) -> list[dict[str, object]]:
-    return [{k: v for k, v in json.loads(line).items() if k != "cpu_seconds"} for line in path.read_text().splitlines()]
+    jobs = (job for job in command.plan() if (job[0], job[1].decisions) == (kind, decisions))
+    job = min(jobs, key=lambda job: (job[1].turns, job[1].steps * job[1].trunks))
+    found, record = command.measured(job), records[job]
+    place = record["seed"].index(job[2])
+    assert [found[method] for method in regimes.METHODS] == [record[method][place] for method in regimes.METHODS]
 
 
 def test_a_measurement_goes_on_where_it_was_left(tmp_path: Path) -> None:
     whole, left = tmp_path / "whole", tmp_path / "left"
-    command.predict(whole, dict.fromkeys(point for kind, point, _ in JOBS if kind == "trained"))
+    command.predict(whole, [TRAINED])
     shutil.copytree(whole, left)
     command.run(whole, JOBS)
     made = {"commit": "a", "dirty": False, "cpu_seconds": 77.0}
@@ -101,7 +95,8 @@ def test_a_measurement_goes_on_where_it_was_left(tmp_path: Path) -> None:
     (left / "map.partial.jsonl").write_text(f"{first}\n{second}\n{cut[:40]}")
     assert command.missing(left, JOBS) == [JOBS[1], *JOBS[3:]]
     command.run(left, JOBS)
-    assert without_times(left / "map.jsonl") == without_times(whole / "map.jsonl")
+    ours, theirs = (pd.read_json(folder / "map.jsonl", lines=True) for folder in (left, whole))
+    assert ours.drop(columns="cpu_seconds").equals(theirs.drop(columns="cpu_seconds"))
     assert (left / "map.jsonl").read_text().count("77.0") == 2
     assert ["a", False] in json.loads((left / "map.json").read_bytes())["commits"]
     assert not (left / "map.partial.jsonl").exists()

@@ -14,7 +14,6 @@ from rtpo import rtpo
 from rtpo.algorithms import configured, load_algorithm
 from rtpo.core.losses import TokenBatch
 from rtpo.core.losses import loss as loss_of
-from rtpo.errors import NonFinite
 from rtpo.rows import trajectory_rows
 from rtpo.theory.mdp import Table, action_values, backward_induction, log_softmax, state_values, value
 from rtpo.theory.mdps import greedy, uniform
@@ -72,21 +71,14 @@ def test_rtpo_reaches_the_optimum_of_backward_induction() -> None:
     assert value(mdp, harness.policy) > value(mdp, best) - 0.03
 
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "rtpo": {"trunks": 3, "epochs": 2, "minibatches": 2},
-    "grpo": {"epochs": 2, "old_logprobs": "recompute"},
-    "tree_grpo": {"expansions": 2},
-}
 LEARNING_RATES = {"refuel": 0.2}
 """a squared loss has a curvature that bounds it"""
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_method_learns_within_its_worst_case(name: str) -> None:
-    method = load_algorithm(name)
-    config = configured(name, **SETTINGS.get(name, {}))
-    mdp = lure()
-    harness = trained(method, config, mdp, steps=40, learning_rate=LEARNING_RATES.get(name, 4.0), seed=1)
+    mdp, method = lure(), load_algorithm(name)
+    harness = trained(method, configured(name), mdp, steps=40, learning_rate=LEARNING_RATES.get(name, 4.0), seed=1)
     assert value(mdp, harness.policy) > value(mdp, uniform(mdp)) + 0.15
     assert harness.ledger.optimizer_steps >= harness.policy_version > 0
 
@@ -110,9 +102,8 @@ def test_paths_are_sampled_by_the_weights_last_synchronised() -> None:
     assert harness.sync() == harness.sync() == 1
     (fresh, *_), *_ = harness.rollout(tasks(mdp), n=1, role=Role.CHAIN)
     assert fresh.turns[0].policy_version == 1
-    action = int(fresh.turns[0].output_ids[0])
-    assert fresh.turns[0].logprobs[0] == pytest.approx(np.log(harness.policy[0, 0, action]), abs=1e-6)
-    assert fresh.turns[0].logprobs[0] != pytest.approx(np.log(1 / 3), abs=0.01)
+    chance = harness.policy[0, 0, int(fresh.turns[0].output_ids[0])]
+    assert fresh.turns[0].logprobs[0] == pytest.approx(np.log(chance), abs=1e-6)
     assert harness.ledger.syncs == 2
 
 
@@ -184,13 +175,3 @@ def test_a_step_is_the_gradient_of_the_loss(loss: Loss) -> None:
         expected[place] = (up - down) / 2e-5
     assert np.abs(expected).max() > 0.01
     assert before - harness.logits == pytest.approx(expected, abs=1e-6)
-
-
-def test_an_update_that_is_not_finite_is_not_applied() -> None:
-    harness = harness_on(random_mdp(1))
-    rows = sampled_rows(harness, "recorded")
-    harness.logits[0] = np.nan
-    with pytest.raises(NonFinite):
-        harness.update(rows, TokenClip(old_logprobs="rollout"))
-    assert np.isfinite(harness.logits[1:]).all()
-    assert harness.policy_version == 0
