@@ -1,4 +1,4 @@
-"""Estimates with what seeds and questions add to them, and the metrics they are of: known values and pairing."""
+"""Estimates with what seeds and questions add to them: known values and pairing."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,9 +7,7 @@ import pytest
 
 from analysis.paper.estimates import Estimate, ratio
 from analysis.paper.formulas import evaluate
-from analysis.paper.metrics import episodes, estimate
 from analysis.stats import interval
-from rtpo.errors import DataError
 
 
 def shares(values: npt.ArrayLike, units: str = "questions a", scale: float = 1.0, *, is_share: bool = True) -> Estimate:
@@ -71,13 +69,3 @@ def test_answers_that_are_all_alike_have_wilsons_interval() -> None:
     assert ends(shares(np.zeros((3, 10)), scale=100)) == pytest.approx((0, 27.75), abs=0.01)
     assert ends(shares(np.ones((1, 10)))) == pytest.approx((0.7225, 1), abs=1e-4)
     assert np.isnan(ends(shares(np.full((3, 10), 0.5)))).all()
-
-
-def test_calls_without_an_audit_are_refused() -> None:
-    answer = {"question": "q1", "reward": 1.0, "is_ended": True, "is_cut": False, "generated_tokens": 1, "turns": 1}
-    counts = ("attempted", "executed", "ok", "writes")
-    frames = [pd.DataFrame([answer | dict.fromkeys(counts, calls)]) for calls in (2, 0)]
-    with_calls, without = (episodes(frame).assign(seed=0) for frame in frames)
-    with pytest.raises(DataError, match="q1 was evaluated before evaluations kept an audit of calls"):
-        estimate("programs", with_calls, "questions a")
-    assert estimate("programs", without, "questions a").value == 0

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from test_fair_by_hand import half_width
 
-from analysis.stats import Interval, holm, interval, over_seeds, p_value, together, verdict, wilson
+from analysis.stats import Interval, holm, interval, normal, over_seeds, p_value, together, verdict, wilson
 
 
 def test_one_run_is_the_usual_interval_over_questions() -> None:
@@ -53,6 +53,8 @@ def test_wilson() -> None:
     assert wilson(0.5, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)
     with pytest.raises(ValueError, match="0 answers"):
         wilson(0.5, 0)
+    # the quantile at 0.9975
+    assert normal(10) == pytest.approx(2.8070, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-CONTEXTS = {"rtpo": "recorded", "grpo": "flattened", "grpo_exact": "recorded"}
-
 
 def update(tokens: int, kl: float, tied: float, rows: int = 8) -> dict[str, Any]:
     """An update of the first turn, whose KL is all made by the context."""
@@ -61,9 +59,7 @@ def episode(
     turns: int = 2,
     tokens: int = 100,
     calls: tuple[int, int, int] = (0, 0, 0),
-    tool: str = "python",
     termination: str = "answered",
-    cut_turns: int = 0,
     detail: str = "",
 ) -> dict[str, Any]:
     """What lines of evaluations and paths tell of an episode; `calls`: attempted, executed, ok."""
@@ -75,9 +71,9 @@ def episode(
         "detail": detail,
         "termination": termination,
         "turns": turns,
-        "cut_turns": cut_turns,
+        "cut_turns": 0,
         "generated_tokens": tokens,
-        "calls": {tool: counts} if attempted else {},
+        "calls": {"python": counts} if attempted else {},
     }
 
 
@@ -166,7 +162,7 @@ def _manifest(folder: Path, label: str, seed: int, steps: int) -> dict[str, Any]
         "seed": seed,
         "profile": "toy",
         "rollout_context": "strip_think",
-        "training_context": CONTEXTS.get(label, "recorded"),
+        "training_context": "recorded",
         "commit": "0123456789abcdef",
         "dirty": False,
         "machine": {"logical_cpus": 4},
