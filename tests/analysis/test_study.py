@@ -23,8 +23,9 @@ from rtpo.run.config import PROJECT
 from rtpo.run.records import LINE_FILES
 from rtpo.run.run import StopRequest
 
+EVERY_30 = ("evaluation.every_rollouts=30", "samples_per_rollout=0")
 TINY: dict[str, Any] = {
-    "settings": [*SMALL, "evaluation.every_rollouts=30", "samples_per_rollout=0"],
+    "settings": [*SMALL, "budget.rollouts=60", "budget.tasks_per_step=2", *EVERY_30],
     "decoding": "paper",
     "rates": {
         "grid": [2e-4, 5e-4],
@@ -211,11 +212,12 @@ def test_every_run_of_a_study_composes_and_has_a_folder_of_its_own(name: str, tm
     study = Study(STUDIES / f"{name}.yaml", tmp_path)
     planned = [place for part in study.parts for place, _ in study.planned(part)]
     assert len({str(place) for place in planned}) == len(planned)
-    composed: set[tuple[str, str]] = set()
+    composed: set[object] = set()
     for place in planned:
-        kind = (place.configuration.label, place.task)
-        if kind not in composed and place.configuration.label not in RECORDS_ALONE:
-            composed.add(kind)
+        # every configuration on every task of configs/task/, and every task of the plan
+        kinds = {(place.configuration.label, place.settings[1]), place.task}
+        if not kinds <= composed and place.configuration.label not in RECORDS_ALONE:
+            composed |= kinds
             other = place.configuration.tokens_of
             if other is not None and not (tmp_path / place.experiment / f"{other}-seed{place.seed}").exists():
                 tokens = {"ledger": {"generated_tokens": 45000}, "steps": 9}
