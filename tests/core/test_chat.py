@@ -19,7 +19,11 @@ from rtpo.types import Message, Opening, StopReason, as_ids
 STOP, LENGTH = StopReason.STOP, StopReason.LENGTH
 DATA = os.environ.get("RTPO_DATA")
 STAND_IN = Path(__file__).parents[1] / "fixtures" / "chat_template.jinja"
-QWEN3_TOKENIZER = Path(DATA or "") / "qwen3_tokenizer"
+NEEDS_DATA = pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with qwen3_tokenizer")
+
+
+def qwen3_tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(Path(DATA or "") / "qwen3_tokenizer")
 
 
 def byte_tokenizer(eos: str | None = "<|im_end|>", tags: tuple[str, ...] = ("<think>", "</think>")) -> Any:
@@ -134,17 +138,7 @@ def test_tools_are_for_templates_that_ask_for_calls_as_they_are_read() -> None:
             ChatFormat(with_template(template)).opening(asked)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        byte_tokenizer,
-        pytest.param(
-            lambda: AutoTokenizer.from_pretrained(QWEN3_TOKENIZER),
-            id="qwen3",
-            marks=pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with qwen3_tokenizer"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("make", [byte_tokenizer, pytest.param(qwen3_tokenizer, marks=NEEDS_DATA)])
 def test_what_the_world_says_has_no_control_token_and_is_kept_but_for_a_space(make: Any) -> None:
     """Neither in a question nor in a tool's answer: the added tokens are those that the template sets."""
     tokenizer = make()

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import NAMES, TASKS, config_of, one_step
-from scripted import CALL_1, RIGHT, WRONG, Reply
+from methods import NAMES, config_of, one_step
 
 from rtpo.harness.budget import PHASES
 from rtpo.harness.curves import CURVES, PLACES, step_curves
@@ -44,9 +43,9 @@ LINE: dict[str, Any] = {
 }
 
 
-def line_of(name: str, **settings: Any) -> dict[str, Any]:
+def line_of(name: str) -> dict[str, Any]:
     """Of a method's first step."""
-    harness = one_step(config_of(name), **settings)
+    harness = one_step(config_of(name))
     calls, updates = harness.step_log.rollouts, harness.step_log.updates
     own = {"step": 1, "wall_seconds": 0.0, "algorithm": {}, "rollout_calls": calls, "updates": updates}
     return own | first_outcome(calls) | harness.ledger.as_dict()
@@ -78,18 +77,7 @@ def test_every_method_has_the_same_curves() -> None:
     single = {curve.key for curve in CURVES if curve.key.startswith("train/") and "<" not in curve.key}
     families = {f"train/seconds/{phase}" for phase in PHASES} | {f"train/calls/{outcome}" for outcome in ToolOutcome}
     assert names["rtpo"] == single | families
-
-
-def test_parts_are_bounded_at_twenty_turns() -> None:
-    def reply(context: str, rng: np.random.Generator) -> Reply:
-        return [CALL_1, RIGHT, WRONG][int(rng.choice(3, p=[0.94, 0.03, 0.03]))]
-
-    line = line_of("rtpo", script=reply, tasks=TASKS[:1], max_turns=20, max_context_tokens=2048)
-    curves = step_curves(line)
-    turns = {k for update in line["updates"] for k in update["trained_turns"]}
-    assert max(turns) > 7
-    parts = {key for key in curves if not key.startswith("train/")}
-    assert {key.split("/")[0] for key in parts} == {"parts"}
-    assert len(parts) <= 9 * len(PLACES) == 63
-    # no turn is in no place, and none in two
+    # however many turns, there are no more curves, since every turn is in one place
+    assert all({key.split("/")[0] for key in line.keys() - names["rtpo"]} == {"parts"} for line in lines.values())
+    assert sum(curve.key.startswith("parts/") for curve in CURVES) * len(PLACES) == 63
     assert all(sum(k in place for place in PLACES.values()) == 1 for k in range(100))
