@@ -26,39 +26,34 @@ def test_the_committed_pictures_show_the_numbers_of_the_committed_records() -> N
     assert main(["--check"]) == 0
 
 
-def test_at_its_own_scale_the_papers_readings_are_marked(tmp_path: Path) -> None:
-    for task in ("math_paper", "search_paper"):
-        for label in ("grpo", "seeupo_flat"):
-            write_curves(tmp_path, label, task)
+def test_at_the_papers_scale_lines_are_in_its_units_with_its_readings(tmp_path: Path) -> None:
+    drifts, colours = {"grpo": 0.3, "seeupo_flat": 0.1}, {}
+    for label, kl in drifts.items():
+        colours[label] = styles([label])[label].colour
+        for task in ("math_paper", "search_paper"):
+            write_curves(tmp_path, label, task, kl)
     (source,) = profiles(tmp_path)
+    panels = FIGURES["consistency"](source).axes
     readings: list[Any] = [
         sorted(
             (line.get_markeredgecolor(), *line.get_xydata()[0])
             for line in axes.lines
             if line.get_markerfacecolor() == "none"
         )
-        for axes in FIGURES["consistency"](source).axes
+        for axes in panels
     ]
-    grpo, seeupo = (styles([label])[label].colour for label in ("grpo", "seeupo_flat"))
+    grpo, seeupo = colours.values()
     math = [(grpo, 1, 0.89), (grpo, 30, 0.97)]
     knowledge = sorted([(grpo, 1, 0.80), (grpo, 14, 0.83), (seeupo, 1, 0.80), (seeupo, 14, 0.89)])
     assert readings == [math, knowledge, [], []]
-    assert main(["--results", str(tmp_path), "--figure", "consistency"]) == 0
-    assert len(list((tmp_path / "figures").iterdir())) == 2
-
-
-def test_a_line_is_its_configurations_in_the_units_of_its_axis(tmp_path: Path) -> None:
-    drifts = {"rtpo": 0.1, "grpo": 0.3}
     for label, kl in drifts.items():
-        write_curves(tmp_path, label, "math_paper", kl)
-    (source,) = profiles(tmp_path)
-    _, panel = FIGURES["consistency"](source).axes
-    for label, kl in drifts.items():
-        (line,) = [line for line in panel.lines if line.get_color() == styles([label])[label].colour]
+        (line,) = [line for line in panels[2].lines if line.get_color() == colours[label]]
         assert line.get_ydata() == pytest.approx([kl, kl])
-    tokens, hours = FIGURES["success"](source).axes
+    tokens, hours, *_ = FIGURES["success"](source).axes
     assert max(x for line in tokens.lines for x in line.get_xdata()) == pytest.approx(800e-6)
     assert max(x for line in hours.lines for x in line.get_xdata()) == pytest.approx(0.2 / 3600)
+    assert main(["--results", str(tmp_path), "--figure", "consistency"]) == 0
+    assert len(list((tmp_path / "figures").iterdir())) == 2
 
 
 def test_files_are_made_alike_each_time_and_are_stale_once_a_number_is_other(tmp_path: Path) -> None:

@@ -95,11 +95,7 @@ def toy_study() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-GOLDEN: dict[str, Callable[[], pd.DataFrame]] = {
-    "runs": runs,
-    "run_tables": run_tables,
-    "toy_study": toy_study,
-}
+GOLDEN: dict[str, Callable[[], pd.DataFrame]] = {"runs": runs, "run_tables": run_tables, "toy_study": toy_study}
 
 
 def write(name: str, frame: pd.DataFrame) -> None:

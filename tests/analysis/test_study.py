@@ -15,7 +15,7 @@ from synthetic_runs import answers, write_run
 from whole_runs import SMALL
 
 from analysis.load import keep, load, load_run
-from analysis.study.plan import STUDIES, Place, Study, named
+from analysis.study.plan import STUDIES, Study, named
 from experiments import study as study_command
 from experiments.study import missing, train_part
 from rtpo.errors import DataError
@@ -103,13 +103,6 @@ def test_a_study_is_run_part_by_part_and_goes_on(
     assert control.runs[["ended_by", "optimizer_steps"]].iloc[0].tolist() == ["optimizer_steps", 2]
 
 
-def write_tried(tmp_path: Path, place: Place, right: float) -> None:
-    """A made-up run of the search whose success after training is `right`."""
-    rewards: dict[str, list[float | None]] = {f"q{i}": [float(i < 10 * right)] for i in range(10)}
-    lines = [*answers("after", "sampled", {"q": [0.0]}), *answers("after", "paper", rewards)]
-    write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
-
-
 GRID = {"grid": [1e-4, 2e-4, 5e-4, 1e-3], "begin": [2e-4, 5e-4], "seeds": [0, 1], "settings": []}
 TWO: dict[str, Any] = {
     "rates": GRID,
@@ -124,14 +117,16 @@ def tried(study: Study, algorithm: str) -> dict[float, int]:
 
 
 def finish(study: Study, tmp_path: Path, shares: dict[str, dict[float, list[float]]]) -> None:
-    """Made-up runs of the search until none is missing: by label and rate the success of each seed."""
+    """Made-up runs of the search until none is missing: by label and rate the success of each seed after training."""
     while left := [
         (place, shares[place.configuration.label][rate][place.seed])
         for place, rate in study.search()
         if place.configuration.label in shares and not study.folder(place).is_finished
     ]:
         for place, share in left:
-            write_tried(tmp_path, place, share)
+            rewards: dict[str, list[float | None]] = {f"q{i}": [float(i < 10 * share)] for i in range(10)}
+            lines = [*answers("after", "sampled", {"q": [0.0]}), *answers("after", "paper", rewards)]
+            write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
 
 
 def test_the_mean_over_seeds_chooses_and_no_rate_at_an_edge(tmp_path: Path) -> None:
