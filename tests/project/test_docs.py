@@ -9,9 +9,7 @@ from whole_runs import config_in, lines
 
 import rtpo.verl_harness.session as session
 from analysis.pages import __main__ as pages
-from analysis.pages import project
 from experiments.training import train
-from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.harness import diagnostics
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.run.config import PROJECT
@@ -98,14 +96,6 @@ def test_every_key_of_a_runs_records_is_documented(run: RunFolder) -> None:
     assert flat(Ledger(Budget(1)).as_dict(), ("budget", "tool_calls", "seconds")) == documented("Ledger")
     values = [one.value for enum in (ToolOutcome, Termination, StopReason, GradeOutcome) for one in enum]
     assert [value for value in values if f"`{value}`" not in section(METRICS, "Entries of `rollout_calls`")] == []
-
-
-def test_every_algorithm_is_in_the_comparison() -> None:
-    for kind, is_rung in (("methods", False), ("rungs", True)):
-        shown = project.methods(kind).set_index("Algorithm")
-        names = [name for name in algorithms() if load_algorithm(name).is_rung == is_rung]
-        assert [re.sub(r"\[?`(\w+)`.*", r"\1", title) for title in shown.index] == names
-        assert shown["Rollout plan"].tolist() == [load_algorithm(name).plan for name in names]
 
 
 def test_links_of_the_front_page_lead_somewhere() -> None:

@@ -23,15 +23,8 @@ FOLDERS = ("rtpo", "baselines", "analysis", "experiments", "tests")
 APART = {"tau2", "vllm"}
 """installed apart (docs/run/tasks.md, and a rebuild for CPUs); vLLM is in the GPU set"""
 ALIKE = (
-    "verl",
-    "ray",
-    "tensordict",
-    "hydra-core",
-    "omegaconf",
-    "math-verify",
-    "latex2sympy2-extended",
-    "sympy",
-    "bm25s",
+    *("verl", "ray", "tensordict", "hydra-core", "omegaconf"),
+    *("math-verify", "latex2sympy2-extended", "sympy", "bm25s"),
 )
 """where another version could grade, rank or configure otherwise, or lay a batch out otherwise"""
 

@@ -19,8 +19,8 @@ COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
     "view": (view.main, f"{{at}}/{RUN} --output {{to}}/page.html"),
 }
 DAMAGE = [
-    *(("manifest.json", data) for data in (b"", b"[]", b"{}", b"\xff\xfe{\0}\0")),
-    *(("config.yaml", data) for data in (b"", b"\0")),
+    *(("manifest.json", data) for data in (b"", b"[]", b"\xff\xfe{\0}\0")),
+    ("config.yaml", b"\0"),
     ("*.jsonl", b"\0"),
 ]
 

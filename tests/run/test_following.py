@@ -136,62 +136,43 @@ def test_the_states_of_what_was_saved_and_what_is_trained(
     assert launch.main(["stop", *words]) == 1
 
 
-def test_a_damaged_folder_has_a_line_that_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, file, text in (("a", "config.yaml", "a: ["), ("b", "steps.jsonl", "{}\n"), ("c", "config.yaml", "{}")):
-        (shutil.copytree(folder, folder.with_name(name)) / file).write_text(text)
-    *damaged, whole = status(capsys, str(folder.parent))
-    assert [line[1] for line in damaged] == ["damaged"] * 3
-    assert "config.yaml" in damaged[0][-1]
-    assert whole[1] == "not saved"
-
-
-def test_what_is_finished_and_what_is_not_there(
+def test_what_is_damaged_finished_or_not_there_is_said(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for name, file, text in (("a", "config.yaml", "a: ["), ("b", "steps.jsonl", "{}\n"), ("c", "config.yaml", "{}")):
+        (shutil.copytree(folder, folder.with_name(name)) / file).write_text(text)
+    lines = status(capsys, str(folder.parent))
+    assert [line[1] for line in lines] == [*["damaged"] * 3, "not saved"]
+    assert "config.yaml" in lines[0][-1]
     assert {line[1] for line in status(capsys, str(PROJECT / "results" / "reference"))} == {"complete"}
-    for place, answers in ((tmp_path / "mine", (0, 1)), (tmp_path / "nowhere" / "mine", (1, 1))):
-        if answers == (0, 1):
-            place.mkdir()
-        assert (launch.main(["status", str(place)]), launch.main(["stop", str(place)])) == answers
+    assert launch.main(["status", str(tmp_path)]) == 0
+    assert launch.main(["status", str(tmp_path / "nowhere" / "mine")]) == 1
 
 
-TO_SCRIPT = "--batch --signal=TERM 7_3"
-
-
-@pytest.mark.parametrize(
-    ("queue", "accounts", "failed", "state", "asked"),  # the queue and the accounts: a job's name and state
-    [
-        ("main_table|RUNNING", "main_table|RUNNING", 0, "running", TO_SCRIPT),
-        ("main_table|RUNNING", "main_table|RUNNING", 1, "running", TO_SCRIPT),
-        ("main_table|SUSPENDED", "main_table|SUSPENDED", 0, "suspended", None),
-        ("main_table|PENDING", "main_table|PENDING", 0, "queued", "7_3"),
-        ("", "main_table|FAILED", 0, "failed", None),
-        ("another|RUNNING", "another|FAILED", 0, "not saved", None),
-    ],
-)
 def test_slurm_is_asked_about_what_was_submitted(
-    queue: str,
-    accounts: str,
-    failed: int,
-    state: str,
-    asked: str | None,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logs = slurm_says(folder, queue and f"7_3|{queue}", accounts and f"7_3|{accounts}", failed, monkeypatch)
-    (line,) = status(capsys, f"results={folder.parents[1]}")
-    assert line[1] == state
-    assert Path(line[-1]).samefile(logs / "7_3.log")
-    assert launch.main(["stop", str(folder)]) == (0 if asked and not failed else 1)
-    file = logs / "asked"
-    assert (file.read_text().strip() if file.exists() else None) == asked
+    logs, to_script = folder.parents[1] / "logs" / "main_table", "--batch --signal=TERM 7_3"
+    for job, accounts, failed, state, expected in (
+        ("main_table|RUNNING", "main_table|RUNNING", 0, "running", to_script),
+        ("main_table|RUNNING", "main_table|RUNNING", 1, "running", to_script),
+        ("main_table|SUSPENDED", "main_table|SUSPENDED", 0, "suspended", ""),
+        ("main_table|PENDING", "main_table|PENDING", 0, "queued", "7_3"),
+        ("", "main_table|FAILED", 0, "failed", ""),
+        ("another|RUNNING", "another|FAILED", 0, "not saved", ""),
+    ):
+        slurm_says(logs, folder, job and f"7_3|{job}", f"7_3|{accounts}", failed, monkeypatch)
+        (line,) = status(capsys, f"results={folder.parents[1]}")
+        assert line[1] == state
+        assert Path(line[-1]).samefile(logs / "7_3.log")
+        assert launch.main(["stop", str(folder)]) == (0 if expected and not failed else 1)
+        assert (logs / "asked").read_text().strip() == expected
 
 
 def test_a_slurm_that_does_not_answer_is_not_taken_for_an_empty_queue(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logs = slurm_says(folder, "", "", 0, monkeypatch)
+    slurm_says(logs := folder.parents[1] / "logs" / "main_table", folder, "", "", 0, monkeypatch)
     put_programs(logs, squeue="echo 'slurm_load_jobs error: Unable to contact' >&2; exit 1")
     here = Path(shutil.copytree(folder, folder.with_name("seed1")))
     with working(here, "train.py") as process:
@@ -205,16 +186,15 @@ def test_a_slurm_that_does_not_answer_is_not_taken_for_an_empty_queue(
     assert "7_3" in capsys.readouterr().err
 
 
-def slurm_says(folder: Path, queue: str, accounts: str, failed: int, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Its programs, for the fourth element of job 7; returns their folder."""
-    logs = folder.parents[1] / "logs" / "main_table"
-    logs.mkdir(parents=True)
+def slurm_says(logs: Path, folder: Path, job: str, accounts: str, failed: int, patch: pytest.MonkeyPatch) -> None:
+    """Its programs, for the fourth element of job 7; what scancel is asked is in the file `asked`."""
+    logs.mkdir(parents=True, exist_ok=True)
     (logs / "7.json").write_text(json.dumps({"3": str(folder)}))
-    (logs / "7_3.log").write_text("")
+    for file in ("7_3.log", "asked"):
+        (logs / file).write_text("")
     asked = f'echo "$@" > {logs}/asked; exit {failed}'
-    put_programs(logs, squeue=f"echo '{queue}'", sacct=f"echo '{accounts}'", scancel=asked)
-    monkeypatch.setenv("PATH", f"{logs}:/usr/bin:/bin")
-    return logs
+    put_programs(logs, squeue=f"echo '{job}'", sacct=f"echo '{accounts}'", scancel=asked)
+    patch.setenv("PATH", f"{logs}:/usr/bin:/bin")
 
 
 def put_programs(place: Path, **programs: str) -> None:

@@ -22,18 +22,10 @@ def named(*overrides: str) -> str:
     [
         ("algorithm=grpo task=toy_math seed=3 experiment_name=other results=elsewhere", "grpo"),
         ("profile=a100x8 profile.track=[tensorboard] optimizer.lr=5e-4", "rtpo"),
-        ("optimizer.lr=0.0002 algorithm.group_size=4 seed=1", "rtpo,group_size=4,lr=0.0002"),
-        (
-            "task=toy_walk model=toy_walk_1 optimizer.betas=[0.8,0.9]",
-            "rtpo,betas=0.8_0.9,model=toy_walk_1,task=toy_walk",
-        ),
+        ("task=toy_walk model=toy_walk_1 optimizer.lr=0.0002", "rtpo,lr=0.0002,model=toy_walk_1,task=toy_walk"),
         ("task.train.count=99 task.held_out.count=9", "rtpo,held_out.count=9,train.count=99"),
         ("model.path=models/Qwen3-8B optimizer.betas=[0.8,0.9]", "rtpo,betas=0.8_0.9,path=models_Qwen3-8B"),
-        (
-            "+task.settings.luck={turns:[0],size:1} model.path=models/Qwen3-8B",
-            "rtpo,path=models_Qwen3-8B,size=1,turns=0",
-        ),
-        ("+verl.actor_rollout_ref.actor.optim.lr_warmup_steps=3", "rtpo,lr_warmup_steps=3"),
+        ("+task.settings.luck={turns:[0],size:1}", "rtpo,size=1,turns=0"),
         ("algorithm.label=mine optimizer.lr=2e-4", "mine"),
         ("experiment=ablate_kl algorithm.kl=0.5 budget.rollouts=64", "rtpo_kl_0.5"),
         ("experiment=main_table budget.rollouts=64", "rtpo"),
@@ -44,12 +36,7 @@ def test_a_run_is_named_after_what_its_command_line_sets(overrides: str, name: s
 
 
 def test_a_name_that_is_too_long_is_refused_with_the_field_that_shortens_it() -> None:
-    overrides = [
-        "evaluation.samples=1",
-        "evaluation.every_rollouts=7",
-        f"model.path=/{'m' * 200}",
-        "algorithm.trunks=3",
-    ]
+    overrides = ["evaluation.every_rollouts=7", f"model.path=/{'m' * 220}"]
     tree = composed("train", overrides)
     tree.algorithm.label = named(*overrides)
     with pytest.raises(ConfigError, match=r"algorithm\.label"):
@@ -63,7 +50,7 @@ def test_short_names_are_those_of_one_field_and_verls_give_way() -> None:
     assert [short_name(path, fields) for path in fields if path.endswith(".lr")] == ["lr", "optim.lr"]
 
 
-@pytest.mark.parametrize("value", [None, True, 3, 1e-6, 0.5, "a/b c", [1, 2], {"a": [1]}])
+@pytest.mark.parametrize("value", [None, True, 1e-6, "a/b c", {"a": [1, 2]}])
 def test_values_are_parts_of_names(value: Any) -> None:
     assert settings_in(f"rtpo,field={text(value)}") == {"field": text(value)}
     assert not set(text(value)) & set(",=/ '\"[]{}")

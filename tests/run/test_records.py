@@ -77,10 +77,8 @@ def test_a_changed_file_is_refused(tmp_path: Path, file: str) -> None:
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        *(("steps.jsonl", line) for line in ('{"step": 2', "[]", '{"step": 2}', json.dumps(STEPS[0]))),
+        *(("steps.jsonl", line) for line in ('{"step": 2', '{"step": 2}', json.dumps(STEPS[0]))),
         ("steps.jsonl", json.dumps(step(2, 56, 0.5, [empty_update() | {"rows": 1}]))),
-        ("evaluations.jsonl", '{"when": "after"}'),
-        ("evaluations.jsonl", json.dumps(EVALUATIONS[0] | {"when": "later"})),
         ("evaluations.jsonl", json.dumps(EVALUATIONS[0] | {"reward": None})),
     ],
 )

@@ -26,17 +26,12 @@ from rtpo.run.records import JOURNAL, RunFolder
 
 CLUSTER = os.environ.get("RTPO_SLURM")
 on_slurm = pytest.mark.needs("slurm")
-METHODS = ("grpo", "rtpo")
-SMALL = (
-    "task=toy_math",
-    "budget.tasks_per_step=4",
-    "task.held_out.count=4",
-    "evaluate.limit=4",
-    "evaluate.samples=1",
-    "evaluate.ks=[1]",
-)
 ONE = ("profile=toy", "task=toy_math", "algorithm=grpo", "seed=0")
-BUDGET = 160
+SHORT = (
+    *("task=toy_math", "seed=0", "algorithm=rtpo", "algorithm.trunks=2", "deterministic=true", "task.held_out.count=4"),
+    # in many small steps, so that neither has trained all before it is ended
+    *("budget.tasks_per_step=1", "budget.rollouts=128", "evaluate.limit=4", "evaluate.samples=1", "evaluate.ks=[1]"),
+)
 PATIENCE = 600
 """seconds that a busy machine may take for anything here"""
 
@@ -85,36 +80,24 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.5)
 
 
-@pytest.mark.parametrize(
-    ("override", "named"),
-    [
-        ("algorithm.kl=0,0.1", "2 elements"),
-        *((f"launch.resources.{name}", name.partition("=")[0]) for name in ("cpus=3", "nodes=2")),
-        ("evaluate.samples=0", "samples"),
-    ],
-)
 def test_what_cannot_be_is_refused(
-    override: str, named: str, submit: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert submit(override) == 1
-    assert named in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_slurm_the_way_out_is_named_and_a_folder_of_another_run_refused(
     submit: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def refusal(*overrides: str) -> str:
+        assert submit(*overrides) == 1
+        return capsys.readouterr().err
+
+    for override in ("launch.resources.cpus=3", "launch.resources.nodes=2", "evaluate.samples=0"):
+        assert override.partition("=")[0].rpartition(".")[2] in refusal(override)
     monkeypatch.setenv("PATH", "/nonesuch")
-    assert submit() == 1
-    assert "launch.py run" in capsys.readouterr().err
+    assert "launch.py run" in refusal()
     monkeypatch.setenv("ELEMENTS", "--comment='no end")
-    assert submit() == 1
-    assert "ELEMENTS" in capsys.readouterr().err
+    assert "ELEMENTS" in refusal()
+    assert list(tmp_path.iterdir()) == []
     (element,) = launch.load("main_table", (*ONE, f"results={tmp_path / 'results'}")).elements
     RunFolder(element.run.folder).open(element.run.as_dict())
     (element.run.folder / JOURNAL).write_text("a charge\n")
-    assert submit("optimizer.lr=0.1") == 1
-    assert "optimizer.lr" in capsys.readouterr().err
+    assert "optimizer.lr" in refusal("optimizer.lr=0.1")
 
 
 def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(
@@ -183,7 +166,7 @@ def test_the_cluster_is_asked_before_anything_is_submitted(
     submit: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SBATCH_PARTITION", "low")
-    assert submit("launch.resources.cpus=9") == 1
+    assert submit("launch.resources.cpus=13") == 1
     assert "Requested node" in capsys.readouterr().err
     monkeypatch.setenv("SBATCH_PARTITION", "nonesuch")
     assert submit() == 1
@@ -193,119 +176,85 @@ def test_the_cluster_is_asked_before_anything_is_submitted(
 
 @on_slurm
 @pytest.mark.usefixtures("cluster")
-def test_two_methods_on_slurm_of_which_one_is_cancelled_and_one_stopped_then_both_go_on(
-    submit: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_elements_that_are_preempted_stopped_and_cancelled_go_on_and_end_as_the_same_run(
+    submit: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """One has a training process and an engine on each of two nodes, the other two of each on one."""
     results, logs = tmp_path / "results", tmp_path / "logs" / "main_table"
-    given = ("experiment_name=trial_${task.name}", f"budget.rollouts={BUDGET}", "seed=0", f"results={results}")
-    # in many small steps, so that neither has trained all before it is ended
-    overrides = (*given, *SMALL, "budget.tasks_per_step=1", f"algorithm={','.join(METHODS)}")
+    monkeypatch.setenv("SBATCH_EXPORT", "NONE")  # as a cluster may have it
     killed = Path("/tmp/rtpo-999999999")
     (killed / "sockets").mkdir(parents=True)
     killed.with_suffix(".log").touch()
-    # the controller is a job too, of which SLURM runs a copy
-    environment = os.environ | {"PROFILE": "toy", "LOGS": str(logs.parent)}
-    subprocess.run(
-        ["sbatch", str(PROJECT / "slurm/main_table.sh"), *overrides], cwd=tmp_path, env=environment, check=True
-    )
-    wait_until(
-        lambda: any("submitted as job " in file.read_text() for file in tmp_path.glob("main_table-*.log")), "submitted"
-    )
-    (controller,) = tmp_path.glob("main_table-*.log")
-    printed = controller.read_text()
-    array = printed.partition("submitted as job ")[2].split()[0]
-    folders = {method: results / "trial_toy_math" / f"{method}-seed0" for method in METHODS}
-    log = {method: logs / f"{array}_{index}.log" for index, method in enumerate(METHODS)}
 
-    cancelled, stopped = (RunFolder(folder) for folder in folders.values())
-    ends = {
-        cancelled: lambda: subprocess.run(["scancel", f"{array}_0"], check=True),
-        stopped: lambda: launch.main(["stop", str(stopped.path)]),
-    }
+    of_one = ("experiment_name=one_node", "profile.processes=2")
+    one = RunFolder(results / "one_node" / "rtpo-seed0")
 
-    def end_what_trains() -> bool:
-        """Each as soon as it trains, so that neither has trained all."""
-        for folder in [folder for folder in ends if folder.has_trained]:
-            ends.pop(folder)()
-        return not ends
-
-    wait_until(end_what_trains, "both train")
-    assert f"{array}_1" in capsys.readouterr().out
-    wait_until(lambda: queue() == "", "all jobs have ended")
-    assert "complete: 0 of 2 elements" in (logs / f"{array}_tables.log").read_text()
-    assert launch.main(["status", "main_table", "profile=toy", *overrides]) == 0
-    _, *states = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in states] == ["stopped", "stopped"]
-    assert_nothing_is_left()
-    assert Path(f"/tmp/rtpo-cache-{os.getuid()}").stat().st_mode & 0o777 == 0o700  # what was compiled stays
-
-    assert submit(*overrides) == 0
-    again = capsys.readouterr().out.partition("submitted as job ")[2].split()[0]
-    wait_until(lambda: queue() == "", "both are complete")
-    for index, (method, folder) in enumerate(folders.items()):
-        first, second = log[method].read_text(), (logs / f"{again}_{index}.log").read_text()
-        assert first.count("SIGTERM: finishing this phase, then saving") == 1
-        assert second.count(f"resuming {folder} after ") == 1
-        manifest = RunFolder(folder).manifest
-        ledger = manifest["ledger"]
-        assert manifest["resumed"] == 1
-        assert ledger["lost"] == 0
-        steps = lines(folder, "steps.jsonl")
-        assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
-        assert steps[-1]["rollouts"] == ledger["rollouts"]
-        assert ledger["rollouts"] == BUDGET if method != "rtpo" else 0 < ledger["rollouts"] <= BUDGET
-        assert RunFolder(folder / "toy_math").is_finished
-    assert "complete: 2 of 2 elements" in (logs / f"{again}_tables.log").read_text()
-    assert len(pd.read_csv(results / "tables" / "trial_toy_math_runs.csv")) == len(METHODS)
-    assert_nothing_is_left()
-
-
-@on_slurm
-@pytest.mark.usefixtures("cluster")
-def test_one_element_on_two_nodes_preempted_by_the_same_on_one(
-    submit: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A training process and an engine on each node, or two of each on one: the same run, preempted or not."""
-    results, logs = tmp_path / "results", tmp_path / "logs" / "main_table"
-    settings = (*SMALL, "algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=96", "deterministic=true")
-
-    monkeypatch.setenv("SBATCH_EXPORT", "NONE")  # as a cluster may have it
-
-    def submitted(name: str, options: str, *overrides: str) -> tuple[str, RunFolder]:
+    def submit_one(options: str, cpus: int) -> str:
         monkeypatch.setenv("ELEMENTS", options)
-        assert submit(*settings, f"experiment_name={name}", *overrides) == 0
-        job = capsys.readouterr().out.partition("submitted as job ")[2].split()[0]
-        return job, RunFolder(results / name / "rtpo-seed0")
+        assert submit(*SHORT, *of_one, f"launch.resources.cpus={cpus}") == 0
+        return job_in(capsys.readouterr().out)
 
-    of_two, two = submitted("two_nodes", "--partition=both", "profile.nodes=2", "launch.resources.cpus=6")
-    of_one, one = submitted("one_node", "--partition=high --hold", "profile.processes=2", "launch.resources.cpus=8")
-    log = logs / f"{of_two}_0.log"
+    # the controller is a job too, of which SLURM runs a copy
+    of_two = ("experiment_name=two_nodes", "profile.nodes=2", "launch.resources.cpus=4", f"results={results}")
+    environment = os.environ | {"PROFILE": "toy", "LOGS": str(logs.parent), "ELEMENTS": "--partition=both"}
+    controller = ["sbatch", "--export=ALL", str(PROJECT / "slurm" / "main_table.sh")]
+    subprocess.run([*controller, *SHORT, *of_two], cwd=tmp_path, env=environment, check=True)
+    wait_until(lambda: any("submitted as" in log.read_text() for log in tmp_path.glob("main_table-*.log")), "submitted")
+    (printed,) = tmp_path.glob("main_table-*.log")
+    first, two = job_in(printed.read_text()), RunFolder(results / "two_nodes" / "rtpo-seed0")
+    log = logs / f"{first}_0.log"
 
     def is_on_both() -> bool:
-        return all(nodes_of(actor, of_two) == ["first", "second"] for actor in ("AgentWorker", "EmbeddedServer"))
+        return all(nodes_of(actor, first) == ["first", "second"] for actor in ("AgentWorker", "EmbeddedServer"))
 
     wait_until(lambda: two.has_trained, "two nodes train")
     assert is_on_both()
-    subprocess.run(["scontrol", "release", of_one], check=True)
+
+    stopped = submit_one("--partition=high", 10)  # beside which there is no room for the other
     wait_until(lambda: "back to the queue" in log.read_text(), "two nodes are preempted")
-    assert nodes_of("AgentWorker", of_two) == []
-    wait_until(is_on_both, "both nodes have started again")
+    assert nodes_of("AgentWorker", first) == []
+    wait_until(Path(f"/tmp/rtpo-{stopped}.log").exists, "Ray starts on one node")
+    assert launch.main(["stop", str(one.path)]) == 0
+    assert f"{stopped}_0" in capsys.readouterr().out
+    wait_until(lambda: f"{stopped}_0" not in queue(), "one node is stopped before it trains")
+    assert not one.has_trained
+
+    cancelled = submit_one("", 6)  # at the same time as the other, whose first node it shares
+    wait_until(lambda: one.has_trained, "one node trains")
+    subprocess.run(["scancel", f"{cancelled}_0"], check=True)
+    wait_until(lambda: f"{cancelled}_0" not in queue(), "one node is cancelled")
+    assert launch.main(["status", str(one.path)]) == 0
+    assert "stopped" in capsys.readouterr().out
+    resumed = submit_one("", 6)
     wait_until(lambda: queue() == "", "all jobs have ended")
 
-    said = log.read_text()
-    for words in ("back to the queue", "SIGTERM: finishing this phase, then saving", f"resuming {two.path} after "):
-        assert said.count(words) == 1
+    for job, ends, starts in ((first, 1, 1), (stopped, 0, 0), (cancelled, 1, 0), (resumed, 0, 1)):
+        printed = (logs / f"{job}_0.log").read_text()
+        assert printed.count("SIGTERM: finishing this phase, then saving") == ends
+        assert printed.count("resuming ") == starts
+        assert printed.count("back to the queue") == (job == first)
+        complete = f"complete: {int(job in (first, resumed))} of 1 elements"
+        assert complete in (logs / f"{job}_tables.log").read_text()
     assert_same_run(two, one)
-    assert (two.manifest["resumed"], one.manifest["resumed"]) == (1, 0)
-    ledger = two.manifest["ledger"]
-    assert (ledger["rollouts"], ledger["lost"]) == (lines(two.path, "steps.jsonl")[-1]["rollouts"], 0)
+    for run in (two, one):
+        ledger, steps = run.manifest["ledger"], lines(run.path, "steps.jsonl")
+        assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+        assert (run.manifest["resumed"], ledger["lost"], ledger["rollouts"]) == (1, 0, steps[-1]["rollouts"])
     assert two.manifest.keys() == one.manifest.keys()
-    assert files_of(two.path) == files_of(one.path)
     for file in ("paths.jsonl", "toy_math/samples.jsonl"):
         assert without_times(lines(two.path, file)) == without_times(lines(one.path, file))
     tables = [pd.read_csv(results / "tables" / f"{name}_runs.csv") for name in ("two_nodes", "one_node")]
     pd.testing.assert_frame_equal(*(table.drop(columns="Seconds") for table in tables))
-    assert_nothing_is_left()
+
+    left = subprocess.run(["pgrep", "--full", "--list-full", "/tmp/rtpo-[0-9]"], capture_output=True, text=True)
+    assert left.stdout == ""
+    assert not list(Path("/tmp").glob("rtpo-[0-9]*"))
+    assert Path(f"/tmp/rtpo-cache-{os.getuid()}").stat().st_mode & 0o777 == 0o700  # what was compiled stays
+
+
+def job_in(printed: str) -> str:
+    """The array job that a controller submitted."""
+    return printed.partition("submitted as job ")[2].split()[0]
 
 
 def nodes_of(actor: str, job: str) -> list[str]:
@@ -318,14 +267,3 @@ def nodes_of(actor: str, job: str) -> list[str]:
             if told.get("SLURM_ARRAY_JOB_ID") == job:
                 found.append(told["SLURMD_NODENAME"])
     return sorted(found)
-
-
-def files_of(run: Path) -> set[str]:
-    """Its saves aside, of which one that was preempted has another."""
-    return {str(file.relative_to(run)) for file in run.rglob("*") if "checkpoints" not in file.parts}
-
-
-def assert_nothing_is_left() -> None:
-    left = subprocess.run(["pgrep", "--full", "--list-full", "/tmp/rtpo-[0-9]"], capture_output=True, text=True)
-    assert left.stdout == ""
-    assert not list(Path("/tmp").glob("rtpo-[0-9]*"))
