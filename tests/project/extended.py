@@ -7,12 +7,12 @@ verl's.
 import importlib
 import json
 from collections.abc import Sequence
-from typing import Any
 
-import torch
+import pytest
 from conftest import compose_config
 from local_backend import LocalBackend
 from test_extending import commands
+from whole_runs import lines
 
 import rtpo.verl_harness.session as session
 from experiments.training import train
@@ -30,30 +30,22 @@ def type_it(words: Sequence[str]) -> None:
     assert importlib.import_module(name.replace("analysis.pages", "analysis.pages.__main__")).main(list(rest)) == 0
 
 
-def lines(file: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (PROJECT / "results" / "trial" / "rloo-seed0" / file).read_text().splitlines()]
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    session.open_backend = LocalBackend  # type: ignore[assignment]
-    typed = [words for words in commands() if words[:3] != ["python", "-m", "pytest"]]
-    for words in typed:
+def test_what_the_page_claims_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of the page that train, plan, tabulate and draw, and what they leave."""
+    monkeypatch.setattr(session, "open_backend", LocalBackend)
+    for words in commands():
         assert words[0] == "python"
-        type_it(words)
+        if words[:3] != ["python", "-m", "pytest"]:
+            type_it(words)
     # the environment's own model was warm-started, succeeds now and then, and is trained
     model = json.loads((PROJECT / "outputs" / "warm_start_guess" / "warm_start.json").read_text())
     assert 0.2 < model["held_out"]["sampled_success"] < 0.9
-    steps = lines("steps.jsonl")
+    run = PROJECT / "results" / "trial" / "rloo-seed0"
+    steps = lines(run, "steps.jsonl")
     assert steps[-1]["rollouts"] == 256
     assert all(0 < step["success"] < 1 for step in steps)
     assert all(update["optimizer_steps"] > 0 for step in steps for update in step["updates"])
-    assert {line["grade"] for line in lines("evaluations.jsonl")} == {"graded"}
+    assert {line["grade"] for line in lines(run, "evaluations.jsonl")} == {"graded"}
     table = (PROJECT / "results" / "tables" / "trial_runs.csv").read_text().splitlines()
     assert table[0].endswith(",algorithm/spread")
     assert "[`rloo`](rloo.md)" in (PROJECT / "docs" / "method" / "methods.md").read_text()
-    print(f"all that the page says was run: {len(typed)} commands")
-
-
-if __name__ == "__main__":
-    main()

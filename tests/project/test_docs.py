@@ -96,9 +96,3 @@ def test_every_key_of_a_runs_records_is_documented(run: RunFolder) -> None:
     assert flat(Ledger(Budget(1)).as_dict(), ("budget", "tool_calls", "seconds")) == documented("Ledger")
     values = [one.value for enum in (ToolOutcome, Termination, StopReason, GradeOutcome) for one in enum]
     assert [value for value in values if f"`{value}`" not in section(METRICS, "Entries of `rollout_calls`")] == []
-
-
-def test_links_of_the_front_page_lead_somewhere() -> None:
-    """Those of the other pages are checked as the site is built (test_site.py)."""
-    links = re.findall(r"\]\(([^)#\s]+)", (PROJECT / "README.md").read_text(encoding="utf-8"))
-    assert [path for path in links if "://" not in path and not (PROJECT / path).exists()] == []

@@ -118,12 +118,11 @@ def test_the_states_of_what_was_saved_and_what_is_trained(
     os.utime(pointer, (at := datetime(2026, 3, 4, 5, 6, 7).timestamp(), at))
     assert status(capsys, str(folder))[0][1::3] == ["stopped", "03-04 05:06:07"]
 
-    after = {"when": "after", "mode": "sampled"}
-    rewards = (1.0, 0.0, 0.5, 1.0, None)
-    RunFolder(folder).append("evaluations.jsonl", [after | {"reward": reward} for reward in rewards])
+    answers = [{"when": "after", "mode": "sampled", "reward": reward} for reward in (1.0, 0.0, 0.5, 1.0, None)]
+    RunFolder(folder).append("evaluations.jsonl", answers)
     (folder / "manifest.json").write_text("{}")
-    started = ("budget.rollouts=400", "sampling.temperature=0.9", f"results={results}", "experiment_name=default")
-    words = ("main_table", "task=toy_math", "algorithm=rtpo", "seed=0", *started)
+    started = "budget.rollouts=400 sampling.temperature=0.9 experiment_name=default"
+    words = ("main_table", "task=toy_math", "algorithm=rtpo", "seed=0", *started.split(), f"results={results}")
     ((_, state, _, success, *_),) = status(capsys, *words)
     assert (state, success) == ("trained", "50.0 % held-out")
     (benchmark,) = launch.load(words[0], words[1:]).elements[0].benchmarks
