@@ -207,9 +207,9 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
 
     stopped = submit_one("--partition=high --hold", 10)  # beside which there is no room for the other
     wait_until(lambda: two.has_trained, "two nodes train")
-    subprocess.run(["scontrol", "release", stopped], check=True)
     for actor in ("AgentWorker", "EmbeddedServer"):
         assert nodes_of(actor, preempted) == ["first", "second"]
+    subprocess.run(["scontrol", "release", stopped], check=True)
     wait_until(lambda: "back to the queue" in log.read_text(), "two nodes are preempted")
     assert nodes_of("AgentWorker", preempted) == []
     wait_until(Path(f"/tmp/rtpo-{stopped}.log").exists, "Ray starts on one node")
