@@ -2,7 +2,7 @@
 # A SLURM of two nodes on this machine, from Debian's slurm-wlm and munge, with everything it writes under FOLDER:
 #     tests/slurm_cluster.sh start FOLDER    afterwards SLURM_CONF=FOLDER/slurm.conf names it; again: it is left as it is
 #     tests/slurm_cluster.sh stop FOLDER
-# Each node says that it has 12 CPUs, whatever the machine has. Jobs of the partition `high`, on the first node, preempt
+# Each node says that it has 8 CPUs, whatever the machine has. Jobs of the partition `high`, on the first node, preempt
 # those of `low`, on that node, too, and of `both`, which are requeued and have 60 s to end, as those that scancel ends
 # have.
 set -euo pipefail
@@ -46,7 +46,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-NodeName=DEFAULT CPUs=12 RealMemory=64000
+NodeName=DEFAULT CPUs=8 RealMemory=64000
 NodeName=first NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=$first
 NodeName=second NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=$second
 PartitionName=low Nodes=first Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=60

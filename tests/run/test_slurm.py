@@ -166,7 +166,7 @@ def test_the_cluster_is_asked_before_anything_is_submitted(
     submit: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SBATCH_PARTITION", "low")
-    assert submit("launch.resources.cpus=13") == 1
+    assert submit("launch.resources.cpus=9") == 1
     assert "Requested node" in capsys.readouterr().err
     monkeypatch.setenv("SBATCH_PARTITION", "nonesuch")
     assert submit() == 1
@@ -205,7 +205,7 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
         assert submit(*of_one, f"launch.resources.cpus={cpus}") == 0
         return job_in(capsys.readouterr().out)
 
-    stopped = submit_one("--partition=high --hold", 10)  # beside which there is no room for the other
+    stopped = submit_one("--partition=high --hold", 8)  # beside which there is no room for the other
     wait_until(lambda: two.has_trained, "two nodes train")
     for actor in ("AgentWorker", "EmbeddedServer"):
         assert nodes_of(actor, preempted) == ["first", "second"]
