@@ -1,7 +1,7 @@
 """Real tasks the whole way on real verl: prepared, overfitted, rolled out with their tools, graded, trained.
 
-Maths with the Python tool, questions with a BM25 index, and the booking desk; with RTPO_DATA=<folder> the maths is the
-real GSM8K file's. One byte-level model has a problem of each by heart, and one worker group serves all tests here.
+Maths with the Python tool, and questions with a BM25 index; with RTPO_DATA=<folder> the maths is the real GSM8K file's.
+One byte-level model has a problem of each by heart, and one worker group serves all tests here.
 """
 
 import os
@@ -15,7 +15,6 @@ from conftest import compose_config, harness_on
 
 from rtpo.data.prepare import DataFolder
 from rtpo.data.records import Record, write_records
-from rtpo.envs.booking.world import wish_of
 from rtpo.run.config import RunConfig
 from rtpo.run.tasks import load_tasks
 from rtpo.tools.search.bm25 import build_index
@@ -49,7 +48,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     return {
         "math": ("task=math", f"data={data.file('gsm8k')}"),
         "search": ("task=search", f"data={folder / 'questions.jsonl'}", index),
-        "booking": ("task=booking", "task.train.seed=2"),
     }
 
 
@@ -62,8 +60,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, places: Places) -> Path:
     output = tmp_path_factory.mktemp("byte_model") / "model"
     runs = {name: configuration(place, output).task for name, place in places.items()}
     tasks = {name: load_tasks(task, task.train) for name, task in runs.items()}
-    assert wish_of(*tasks["booking"]).writes  # else doing nothing is right, whatever the model does
-    successes = overfit([(task, tasks[name]) for name, task in runs.items()], output, steps=320)
+    successes = overfit([(task, tasks[name]) for name, task in runs.items()], output, steps=240)
     assert all(0 < success < 1 for success in successes), successes
     return output
 
@@ -77,9 +74,7 @@ def live_backend(model: Path, places: Places) -> Iterator[Any]:
     close_backend()
 
 
-@pytest.mark.parametrize(
-    ("task", "method"), [*(("booking", method) for method in STEPS), ("math", "rtpo"), ("search", "rtpo")]
-)
+@pytest.mark.parametrize(("task", "method"), [*(("math", method) for method in STEPS), ("search", "rtpo")])
 def test_a_step_on_a_real_task(task: str, method: str, places: Places, live_backend: Any, model: Path) -> None:
     """It calls a tool, has a group that is not tied, and changes a weight of the engine."""
     from rtpo.verl_harness.session import open_backend
