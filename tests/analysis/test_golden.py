@@ -1,11 +1,13 @@
-"""The numbers of the committed runs, recomputed from their records and compared as numbers.
+"""The numbers that committed tables and pages rest on, recomputed from the records and compared as numbers.
 
 tests/golden/ has a CSV for each source of numbers: a line a number, with its key, `mean`, `low`, `high` and `n` (runs,
 or pairs of runs; questions in `questions`). Means never change. Where an interval changes on purpose, CHANGELOG.md says
-from what to what, and why. Differences, claims, theorems and the map are checked as their pages and pictures show them.
+from what to what, and why.
 """
 
+import re
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +15,23 @@ import pandas as pd
 import pytest
 
 from analysis import metrics
-from analysis.load import Frames, experiment, groups
+from analysis.claims import claims as paper_claims
+from analysis.load import Frames, experiment, groups, load
 from analysis.run_table import COLUMNS
 from analysis.stats import Interval
-from analysis.study.results import of_study
+from analysis.study.results import MEASURES, compare, of_study
+from analysis.theory import comparisons as theorems
+from analysis.theory import map as theory_map
 from rtpo.run.config import PROJECT
+from rtpo.theory.regimes import Point
 
 FOLDER = Path(__file__).parents[1] / "golden"
 RESULTS = PROJECT / "results"
 EXPERIMENTS = ("reference", "main_table_toy_toy_math", "main_table_toy_toy_knowledge")
-COMPARED = ("mean", "low", "high", "n", "questions", "shown")
-"""columns that are no keys"""
+ORDER = ("success", "optimum", "below", "one_improvement", "share")
+MEASURED = ("mean", "low", "high", "n", "questions")
+TEXTS = ("shown", "verdict", "aside")
+"""columns of numbers, and of what else is compared"""
 Row = dict[str, object]
 
 
@@ -95,7 +103,102 @@ def toy_study() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-GOLDEN: dict[str, Callable[[], pd.DataFrame]] = {"runs": runs, "run_tables": run_tables, "toy_study": toy_study}
+def toy_differences() -> pd.DataFrame:
+    """The toy study's comparisons, in every measure."""
+    rows: list[Row] = []
+    study = of_study("toy")
+    pairs = dict.fromkeys(tuple(claim["pair"]) for claim in paper_claims.study_claims())
+    for (first, second), rate, task, measure in product(pairs, ("own", "common"), study.tasks, MEASURES):
+        found = compare(study, task, first, second, measure, is_common=rate == "common")
+        if found is not None and found.interval is not None:
+            key = {"task": task, "rate": rate, "first": first, "second": second, "quantity": measure}
+            rows.append({**key, **_interval(found.interval)})
+    return pd.DataFrame(rows)
+
+
+def toy_rates() -> pd.DataFrame:
+    """The search for rates."""
+    rows: list[Row] = []
+    frames = load(RESULTS / "toy")
+    for run in frames.runs[frames.runs["experiment"].str.startswith("rates_")].itertuples():
+        evaluation = metrics.held_out(frames.of([run.run]), "after", of_study("toy").study.decoding)
+        key = {"task": run.task, "label": run.label.rpartition("_lr")[0], "rate": run.learning_rate, "seed": run.seed}
+        rows.append({**key, **_interval(metrics.success(evaluation))})
+    return pd.DataFrame(rows)
+
+
+def _compared(theorem: int, key: str, comparisons: pd.DataFrame) -> Iterator[Row]:
+    for one in comparisons.to_dict("records"):
+        yield {"theorem": theorem, "quantity": key, **{str(name): value for name, value in one.items()}}
+
+
+def theory() -> pd.DataFrame:
+    """What the records of each theorem are compared with."""
+    folder = RESULTS / "theory"
+    rows: list[Row] = []
+    for kind in ("sweep", "training"):
+        rows += _compared(1, f"optimum {kind}", theorems.optimum(folder, kind))
+        for variant in ("forward_fresh", "reverse_stale"):
+            rows += _compared(1, f"above {variant} {kind}", theorems.ablation(folder, variant, kind))
+        for family in ("lock", "layered"):
+            for variant in ("reverse_fresh", "reverse_stale", "forward_fresh"):
+                for key in ORDER:
+                    name = {"theorem": 1, "quantity": f"{kind} {key}", "what": f"{family} {variant}"}
+                    rows.append({**name, **_interval(theorems.over_runs(folder, kind, variant, key, family))})
+    rows += _compared(2, "factor", theorems.factors(folder))
+    rows += _compared(2, "contamination", theorems.contaminations(folder))
+    forms = {"general": theorems.general, "printed": theorems.printed, "zero": theorems.none}
+    for closed, form in forms.items():
+        rows += _compared(2, f"error {closed}", theorems.differences(folder, form))
+    rows += _compared(3, "unit weights", theorems.unit_weights(folder))
+    rows += _compared(3, "unbiased", theorems.unbiased(folder))
+    rows += _compared(3, "return variance", theorems.return_variances(folder))
+    rows += _compared(3, "weight variance", theorems.weight_variances(folder))
+    rows += _compared(3, "growth", theorems.growth(folder))
+    return pd.DataFrame(rows)
+
+
+def regimes() -> pd.DataFrame:
+    """Every point of the map, and the noise at the frozen ones."""
+    rows: list[Row] = []
+    for place in theory_map.places().to_dict("records"):
+        point = {"point": Point(**{name: place[name] for name in theory_map.POINT}).name}
+        measured = {name: place[name] for name in ("mean", "low", "high")}
+        row = {"quantity": "difference", "closed": place["expected"], **measured}
+        rows.append({**point, **row, "n": len(place["difference"]), "questions": 1})
+        for method in ("rtpo", "grpo"):
+            values = {"closed": place[f"{method}_predicted"], "mean": float(np.mean(place[method]))}
+            rows.append({**point, "quantity": method, **values, "n": len(place[method])})
+    for turn in theory_map.noise().to_dict("records"):
+        point = {"point": Point(**{name: turn[name] for name in theory_map.POINT}).name}
+        ratio = {"closed": turn["simple"], "mean": turn["rtpo_noise"] / turn["grpo_noise"]}
+        rows.append({**point, "quantity": f"noise ratio, turn {turn['k']}", **ratio})
+        for method in ("rtpo", "grpo"):
+            value = 2 * turn["gradient"] ** 2 / turn[f"{method}_noise"]
+            rows.append({**point, "quantity": f"signal to noise {method}, turn {turn['k']}", "mean": value})
+    return pd.DataFrame(rows)
+
+
+def claims() -> pd.DataFrame:
+    """The parts of every claim with their verdicts, and the numbers that stand beside them."""
+    parts = paper_claims.parts(RESULTS)
+    # the numbers of theorems are those of `theory`
+    parts = parts.assign(shown=parts["shown"].where(parts["scale"] != "theory", ""))
+    shown = [" ".join(re.findall(r"[+−-]?[\d,]*\d(?:\.\d+)?", text)) for text in parts["shown"]]
+    part = parts.groupby(["claim", "scale"]).cumcount()
+    return parts.assign(part=part, shown=shown, n=parts["n"].fillna(0)).drop(columns=["mean", "low", "high", "what"])
+
+
+GOLDEN: dict[str, Callable[[], pd.DataFrame]] = {
+    "runs": runs,
+    "run_tables": run_tables,
+    "toy_study": toy_study,
+    "toy_differences": toy_differences,
+    "toy_rates": toy_rates,
+    "claims": claims,
+    "theory": theory,
+    "map": regimes,
+}
 
 
 def write(name: str, frame: pd.DataFrame) -> None:
@@ -104,18 +207,21 @@ def write(name: str, frame: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_numbers_are_those_of_the_records(name: str) -> None:
-    golden = pd.read_csv(FOLDER / f"{name}.csv", dtype={"shown": str}, keep_default_na=False, na_values=[""])
-    keys = list(golden.columns.difference(COMPARED, sort=False))
+    golden = pd.read_csv(
+        FOLDER / f"{name}.csv", dtype={"shown": str, "aside": str}, keep_default_na=False, na_values=[""]
+    )
     assert len(golden)
+    current = GOLDEN[name]().reindex(columns=golden.columns)
+    keys = [column for column in golden.columns if column not in (*MEASURED, *TEXTS, "closed", "paper")]
     assert not golden.duplicated(keys).any()
-    both = golden.merge(GOLDEN[name](), on=keys, how="left", suffixes=("", "_now"), indicator=True, validate="1:1")
+    both = golden.merge(current, on=keys, how="left", suffixes=("", "_now"), indicator=True, validate="one_to_one")
     missing = both.loc[both["_merge"] != "both", keys]
     assert missing.empty, f"not computed any more:\n{missing.to_string()}"
     for column in golden.columns.difference(keys):
-        now = both[f"{column}_now"]
-        if column == "shown":
-            same = both[column].fillna("") == now.fillna("")
+        if pd.api.types.is_numeric_dtype(golden[column]):
+            now = both[f"{column}_now"].astype(float)
+            same = np.isclose(both[column], now, rtol=1e-6, atol=1e-9, equal_nan=True)
         else:
-            same = np.isclose(both[column], now.astype(float), rtol=1e-6, atol=1e-9, equal_nan=True)
+            same = both[column].fillna("") == both[f"{column}_now"].fillna("")
         different = both.loc[~same, [*keys, column, f"{column}_now"]]
         assert different.empty, f"{len(different)} of {len(both)} differ:\n{different.head(20).to_string()}"
