@@ -1,15 +1,20 @@
-"""The booking desk: its tasks, dialogues and rewards, and what doing nothing earns."""
+"""The booking desk: its tasks, dialogues and rewards, what doing nothing earns, and forks of its database."""
 
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from episodes_played import play
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from traces import NO_OP, RIGHT_SHARE, booking_traces
 
 from rtpo.core.splits import split_of
 from rtpo.envs.booking import world
 from rtpo.envs.booking.env import BookingEnv
-from rtpo.envs.booking.world import KINDS, MOST_MESSAGES, Database, generate, wish_of
+from rtpo.envs.booking.world import KINDS, MOST_MESSAGES, TOOLS, Database, Departure, Reservation, generate, wish_of
 from rtpo.errors import DataError
 from rtpo.tools.protocol import render_call
 from rtpo.types import Grade, Task, ToolOutcome
@@ -94,3 +99,44 @@ def test_a_line_that_cannot_be_is_named(tmp_path: Path, line: str) -> None:
     path.write_text('{"uid": "u", "wish": "paid:R1007"}\n' + line + "\n")
     with pytest.raises(DataError, match=WRONG[line]):
         world.read_tasks(path)
+
+
+CALLS = st.one_of(
+    st.sampled_from(["R1007", "R1008", "NEW1", "NEW2"]).map(lambda key: ("cancel", {"reservation": key})),
+    st.sampled_from(["ATLBOS0", "ATLBOS1"]).map(
+        lambda flight: ("book", {"user": "ava_0", "flight": flight, "date": "2024-05-16"})
+    ),
+)
+SCRIPTS = st.lists(CALLS, max_size=5)
+
+
+def run(database: Database, script: list[tuple[str, dict[str, Any]]]) -> Database:
+    for name, arguments in script:
+        with suppress(world.ToolError):
+            database, _ = TOOLS[name].run(database, arguments)
+    return database
+
+
+def records(database: Database) -> dict[str, Any]:
+    return dict(world.base()) | {record.key: record for record in database.changed}
+
+
+def places(all_records: Iterable[Any]) -> int:
+    """Free and taken ones."""
+    return sum(r.seats if isinstance(r, Departure) else r.status == "booked" for r in all_records)
+
+
+@settings(max_examples=50)
+@given(before=SCRIPTS, one=SCRIPTS, other=SCRIPTS)
+def test_forks_are_isolated_and_equal_by_content_and_keep_seats_and_money(before: Any, one: Any, other: Any) -> None:
+    """A free seat becomes a passenger's or the other way round; a cancelled reservation has cost nothing."""
+    fork = run(Database(), before)
+    kept = records(fork)
+    first, second = run(fork, one), run(fork, other)
+    assert records(fork) == kept
+    assert (first == second) == (records(first) == records(second))
+    assert fork.put(*world.base().values()).changed == tuple(r for r in fork.changed if r.key.startswith("NEW"))
+    after = records(first).values()
+    assert places(after) == places(world.base().values())
+    assert all(r.paid == 0 for r in after if isinstance(r, Reservation) and r.status == "cancelled")
+    assert min(record.seats for record in after if isinstance(record, Departure)) >= 0

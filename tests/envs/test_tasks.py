@@ -9,7 +9,8 @@ from types import ModuleType
 import pytest
 from conftest import compose_config
 
-from rtpo.core.splits import SPLITS
+from rtpo.core.splits import SPLITS, split_of
+from rtpo.data.records import Record, write_records
 from rtpo.envs.registry import ENVIRONMENTS
 from rtpo.envs.toy import knowledge, math
 from rtpo.errors import DataError
@@ -36,6 +37,16 @@ def test_a_problem_has_one_split_wherever_it_comes_from(tmp_path: Path, name: st
     assert loaded(f"task={name}", f"data={data}") == (generated["train"], generated["held_out"])
     with pytest.raises(DataError, match="held_out"):
         loaded(f"task={name}", f"data={data_file(tmp_path, generated['train'])}")
+
+
+def test_a_maths_file_is_cut_into_splits_by_its_questions(tmp_path: Path) -> None:
+    data = tmp_path / "problems.jsonl"
+    write_records(data, [Record(f"p/{n}", f"What is {n}?", (str(n),), {}) for n in range(100)])
+    train, held_out = loaded("task=math", f"data={data}", "task.train.count=null", "task.held_out.count=null")
+    assert {split_of(task.question) for task in train} == {"train"}
+    assert {split_of(task.question) for task in held_out} == {"held_out"}
+    assert len(train) > 60
+    assert len(held_out) > 2
 
 
 def test_one_prompt_for_all_tasks_is_trained_where_split_key_tells_them_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,8 @@ def test_a_folder_a_server_a_run_and_a_profile_with_the_same_weights_give_the_sa
     assert (folder["kind"], ran["kind"], server_s["kind"]) == ("model", "run", "endpoint")
     assert folder["tokenizer_sha256"] == ran["tokenizer_sha256"] == server_s["tokenizer_sha256"]
     assert folder["model_sha256"] == {"model.safetensors": sha256(WARM_START / "model.safetensors")}
-    assert (ran["save"], ran["policy_version"], [*ran["model_sha256"]]) == ("step00003", 7, ["model.pt"])
+    weights = path / "checkpoints" / "step00003" / "weights" / "model.pt"
+    assert (ran["save"], ran["policy_version"], ran["model_sha256"]) == ("step00003", 7, {"model.pt": sha256(weights)})
     assert (server_s["model"], server_s["model_sha256"], server_s["url"]) == ("org/served", "unknown", server.url)
 
 

@@ -150,6 +150,26 @@ def test_an_outage_is_no_score_and_the_evaluation_goes_on_after_it(config: Evalu
     assert {request.session.split(".")[2] for request in policy.engine.requests} == {uids[0], *uids[4:]}
 
 
+def test_wherever_the_file_is_torn_whole_questions_are_left(
+    config: EvaluateConfig, policy: Policy, tmp_path: Path
+) -> None:
+    evaluate(config)
+    raw = (folder_of(config) / "samples.jsonl").read_bytes()
+    ends = [place + 1 for place, byte in enumerate(raw) if byte == ord("\n")]
+    whole = [0, *ends[SAMPLES - 1 :: SAMPLES]]
+    file = tmp_path / "samples.jsonl"
+    for place in sorted({*range(0, len(raw), 499), *ends, *(end - 1 for end in ends), *(end + 1 for end in ends[:-1])}):
+        file.write_bytes(raw[:place])
+        kept = max(end for end in whole if end <= place)
+        lines = RunFolder(tmp_path, [file.name]).recover(file.name, SAMPLES)
+        assert (len(lines), file.read_bytes()) == (SAMPLES * whole.index(kept), raw[:kept])
+    lines = raw.splitlines()
+    for damaged in ([lines[0], b"{", *lines[2:]], lines[1:], [*lines[:3], lines[4], lines[3], *lines[5:]], lines * 2):
+        file.write_bytes(b"\n".join(damaged) + b"\n")
+        with pytest.raises(DataError, match=r"samples\.jsonl"):
+            RunFolder(tmp_path, [file.name]).recover(file.name, SAMPLES)
+
+
 def test_a_killed_evaluation_goes_on(config: EvaluateConfig, policy: Policy) -> None:
     """SIGKILL in a process of its own, at two moments, the second in the middle of a line."""
     whole = replace(config, experiment_name="whole")

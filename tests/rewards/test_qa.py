@@ -3,6 +3,7 @@ a real HTTP server: what it is asked, what becomes of its replies, what is kept 
 
 import asyncio
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from json_server import Reply, Server
+from json_server import Asked, Reply, Server
 
 from rtpo.core.http_client import RequestSettings
 from rtpo.errors import DataError, InfrastructureError, MachineError
@@ -214,9 +215,11 @@ def test_what_it_is_asked_and_that_a_verdict_is_bought_once(server: Server, sett
     server.answer = lambda asked: completion("Incorrect")
     assert grade(settings, answers=(*ANSWERS[::-1], ANSWERS[0])).reward == 1
     assert len(server.asked) == 3
-    others = [grade(settings, answers=("Shakespeare",)), grade(replace(settings, model="another"))]
-    assert [other.reward for other in others] == [0] * 2
-    assert len(server.asked) == 5
+    others = [grade(settings, "Francis Bacon"), grade(settings, answers=("Shakespeare",))]
+    others += [grade(replace(settings, model="another"))]
+    others += [asyncio.run(Judge(settings).grade("Who wrote Macbeth?", ANSWERS, "the Bard of Avon"))]
+    assert [other.reward for other in others] == [0] * 4
+    assert len(server.asked) == 7
 
 
 def test_an_outage_is_no_zero(server: Server, settings: JudgeSettings) -> None:
@@ -224,6 +227,30 @@ def test_an_outage_is_no_zero(server: Server, settings: JudgeSettings) -> None:
     with pytest.raises(InfrastructureError, match=settings.model):
         grade(settings)
     assert (len(server.asked), entries(settings)) == (3, [])
+
+
+def test_many_at_once_within_the_limit_and_equal_ones_once(server: Server, settings: JudgeSettings) -> None:
+    """In one event loop after another, by one judge."""
+    full, here, most = threading.Barrier(4), set[int](), [0]
+
+    def meet(asked: Asked) -> Reply:
+        number = int(json.loads(asked.body["messages"][1]["content"])["answer to grade"].split()[-1])
+        here.add(number)
+        most.append(len(here))
+        full.wait(timeout=60)
+        here.remove(number)
+        return completion("Correct" if number % 2 else "Incorrect")
+
+    server.answer = meet
+    judge = Judge(replace(settings, at_once=4))
+
+    async def grades(numbers: list[int]) -> list[float | None]:
+        asked = [judge.grade(QUESTION, ANSWERS, f"number {number}") for number in numbers]
+        return [each.reward for each in await asyncio.gather(*asked)]
+
+    for numbers in ([*range(20), *range(20)], [*range(20, 28), 3]):
+        assert asyncio.run(grades(numbers)) == [number % 2 for number in numbers]
+    assert (len(server.asked), max(most)) == (28, 4)
 
 
 def test_a_reward_of_kind_judge(server: Server, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch) -> None:
