@@ -200,12 +200,12 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
     of_one = (*SHORT, "algorithm=grpo", "experiment_name=one_node")
     one = RunFolder(results / "one_node" / "grpo-seed0")
 
-    def submit_one(options: str, cpus: int) -> str:
-        monkeypatch.setenv("ELEMENTS", options)
-        assert submit(*of_one, f"launch.resources.cpus={cpus}") == 0
+    def submit_held(partition: str, *overrides: str) -> str:
+        monkeypatch.setenv("ELEMENTS", f"--partition={partition} --hold")
+        assert submit(*of_one, *overrides) == 0
         return job_in(capsys.readouterr().out)
 
-    stopped = submit_one("--partition=high --hold", 8)  # beside which there is no room for the other
+    stopped = submit_held("high", "launch.resources.cpus=8")  # beside which there is no room for the other
     wait_until(lambda: two.has_trained, "two nodes train")
     for actor in ("AgentWorker", "EmbeddedServer"):
         assert nodes_of(actor, preempted) == ["first", "second"]
@@ -217,16 +217,19 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
     assert f"{stopped}_0" in capsys.readouterr().out
     wait_until(lambda: f"{stopped}_0" not in queue(), "one node is stopped before it trains")
     assert not one.has_trained
-    cancelled = submit_one("", 4)
-    wait_until(lambda: one.has_trained, "one node trains")
+    cancelled = submit_held("low", "launch.resources.cpus=4", "algorithm=rtpo,grpo")
     subprocess.run(["scancel", f"{cancelled}_0"], check=True)
+    subprocess.run(["scontrol", "release", f"{cancelled}_1"], check=True)
+    wait_until(lambda: one.has_trained, "the second element trains")
+    subprocess.run(["scancel", f"{cancelled}_1"], check=True)
     wait_until(lambda: queue() == "", "all jobs have ended")
 
-    for job, ends, is_complete in ((preempted, 1, 1), (stopped, 0, 0), (cancelled, 1, 0)):
-        printed = (logs / f"{job}_0.log").read_text()
+    for job, last, ends, complete in ((preempted, 0, 1, 1), (stopped, 0, 0, 0), (cancelled, 1, 1, 0)):
+        printed = (logs / f"{job}_{last}.log").read_text()
         assert printed.count("SIGTERM: finishing this phase, then saving") == ends
-        assert printed.count("back to the queue") == printed.count("resuming ") == is_complete
-        assert f"complete: {is_complete} of 1 elements" in (logs / f"{job}_tables.log").read_text()
+        assert printed.count("back to the queue") == printed.count("resuming ") == complete
+        assert f"complete: {complete} of {last + 1} elements" in (logs / f"{job}_tables.log").read_text()
+    assert [folder.name for folder in one.path.parent.iterdir()] == [one.path.name]
     assert launch.main(["status", str(one.path)]) == 0
     assert "  stopped  " in capsys.readouterr().out
     ledger, steps = two.manifest["ledger"], lines(two.path, "steps.jsonl")
