@@ -12,7 +12,6 @@ from scripted import MemoryBackend, ScriptedEngine, ids, make_world
 from transformers import AutoConfig, AutoModelForCausalLM
 from whole_runs import lines
 
-from experiments import plan as command
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.math import parse_question, problems
 from rtpo.errors import DataError
@@ -28,7 +27,7 @@ from rtpo.planning.memory import (
     memory_problems,
     saves,
 )
-from rtpo.planning.plan import plan, run_counts, summary
+from rtpo.planning.plan import run_counts
 from rtpo.run.config import RunConfig
 from rtpo.run.experiments import load_experiment
 from rtpo.run.records import RunFolder
@@ -144,12 +143,3 @@ def test_memory_of_the_papers_machine_is_the_sum_of_its_parts() -> None:
     # without fused kernels the logits of all nodes are more than a layer, with their hidden states and the gradient
     plain = gpu_memory(element("grpo", "math_paper", f"{VERL}model.use_fused_kernels=false"), A100X8)
     assert plain.update - memory.update == (14 * 151936 + 2 * 2 * 4096 - layer) * 32768
-
-
-def test_ten_lines_say_what_a_person_asks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command.main(["main_table", "profile=a100x1", "launch.models.main=Qwen3-8B", "algorithm=grpo", "seed=0"])
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 10
-    assert said[-1].startswith("Does not fit: 2 of 2 elements")
-    said = summary(plan("main_table", [*TOY, "algorithm=grpo", f"results={tmp_path}"])).splitlines()
-    assert (said[4], said[-1]) == ("GPU-hours: none; hours on CPUs are unknown", "Fits: yes")

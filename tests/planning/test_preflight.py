@@ -100,24 +100,18 @@ def test_a_model_and_data_that_cannot_be_used_are_named(results: Path, tmp_path:
     assert any("math500.jsonl" in one for one in problems(experiment, evaluation=[f"data={tmp_path}"]))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "fields"),
-    [
+def test_what_does_not_fit_is_said_before_it_is_asked_for(results: Path) -> None:
+    """By the plan's estimate, of models that are not here."""
+    for overrides, fields in (
         *((f"profile={name}", "") for name in ("a100x8", "a100x1", "h100x8", "h200x8", "h200x1")),
-        (
-            "profile=a100x8 verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=262144",
-            "ppo_max_token_len_per_gpu",
-        ),
+        ("profile=a100x8 verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=262144", "ppo_max_token_len_per_gpu"),
         ("profile=a100x8 verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.99", "gpu_memory_utilization"),
         ("profile=a100x1 launch.models.main=Qwen3-8B", "1xA100-80G launch.resources.memory_gb"),
         ("profile=a100x8 launch.resources.memory_gb=100", "launch.resources.memory_gb"),
-    ],
-)
-def test_what_does_not_fit_is_said_before_it_is_asked_for(overrides: str, fields: str, results: Path) -> None:
-    """By the plan's estimate, of models that are not here."""
-    chosen = ["task=math_paper", "algorithm=grpo", "seed=0", f"results={results}", *overrides.split()]
-    found = [one for one in problems(load_experiment("main_table", chosen)) if "estimated to need" in one]
-    assert all(field in one for field, one in zip(fields.split(), found, strict=True))
+    ):
+        chosen = ["task=math_paper", "algorithm=grpo", "seed=0", f"results={results}", *overrides.split()]
+        found = [one for one in problems(load_experiment("main_table", chosen)) if "estimated to need" in one]
+        assert all(field in one for field, one in zip(fields.split(), found, strict=True))
 
 
 def test_a_folder_of_another_configuration_or_model_is_refused(results: Path, tmp_path: Path) -> None:

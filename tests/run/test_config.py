@@ -50,7 +50,9 @@ REFUSED = """
     sampling.top_k=20 budget.rollouts=13 budget.generated_tokens=0 budget.seconds=0 save.every_phases=-1
     task.train.count=15 task.env=chess save.keep=0 profile.processes=0 task.max_context_tokens=32 optimizer.lr=0
     optimizer.betas=[1,0.9] optimizer.betas=[0.9,-0.1] optimizer.weight_decay=-1 profile.scored_share=1.1
-    profile.check_trees=1e-4 experiment_name=../x algorithm.label=a/b
+    profile.check_trees=1e-4 experiment_name=../x algorithm.label=a/b optimizer.lr=nan sampling.temperature=-inf
+    budget.rollouts=99999999999999999999999 seed=9007199254740993 +verl.trainer.x.y=[nan] +verl.z=9007199254740993
+    profile.track=[abacus]
 """
 VERL = "verl.actor_rollout_ref"
 ROLLOUT = f"{VERL}.rollout"
@@ -61,12 +63,6 @@ NAMED = f"""
     task=math data=a.jsonl +task.settings.python.cpu_secnds=1 : python.cpu_secnds cpu_seconds
     task=search data=a.jsonl +task.settings.reward.judge.at_onec=1 : reward.judge.at_onec at_once
     task=airline data=a.jsonl budget.rollouts=99 +task.settings.server.max_token=1 : max_token max_tokens
-    optimizer.lr=nan : optimizer.lr
-    sampling.temperature=-inf : sampling.temperature
-    budget.rollouts=99999999999999999999999 : budget.rollouts
-    seed=9007199254740993 : seed
-    +verl.trainer.x.y=[nan] : verl.trainer.x.y
-    +verl.z=9007199254740993 : verl.z
     task=search data=a.jsonl +task.settings.search.requests.per_second=inf : search.requests.per_second
     profile=a100x8 {ROLLOUT}.logprobs_mode=raw_logprobs : {ROLLOUT}.logprobs_mode
     profile=a100x8 algorithm=rtpo_sync_kl : {ROLLOUT}.free_cache_engine
@@ -75,7 +71,6 @@ NAMED = f"""
     algorithm=grpo algorithm.old_logprobs=guess : algorithm.old_logprobs
     algorithm=grpo +algorithm.trunks=4 : algorithm.trunks
     algorithm=grpo budget.rollouts=15 : budget.rollouts
-    profile.track=[abacus] : profile.track
     task=math_paper data=a.jsonl : data
     deterministic=true budget.seconds=60 : deterministic
     deterministic=true profile=a100x8 : deterministic
@@ -83,17 +78,15 @@ NAMED = f"""
         {VERL}.actor.optim.total_training_steps=60 : total_training_steps
 """
 """overrides, and the words of one line of the refusal: a field and, where it has none of the name, the nearest"""
-# what verl takes and this project does not do
 OF_VERL = """
-    +model.lora_rank=8 +model.lora_adapter_path=x actor.optim.lr=1 +actor.optim.min_lr_ratio=2 actor.optim=3
-    actor.strategy=megatron rollout.name=sglang +actor.optim.warmup_style=cosine
-    +actor.optim.lr_scheduler_type=cosine +actor.optim.lr_warmup_steps_ratio=.1
+    model.lora_rank=8 model.lora_adapter_path=x actor.optim.lr=1 actor.optim.min_lr_ratio=2 actor.optim=3
+    actor.strategy=megatron rollout.name=sglang actor.optim.warmup_style=cosine
+    actor.optim.lr_scheduler_type=cosine actor.optim.lr_warmup_steps_ratio=.1
 """
-CASES = [f"{one} : {one.lstrip('~').partition('=')[0]}" for one in REFUSED.split()]
+"""what verl takes and this project does not do"""
+CASES = [f"{one} : {one.lstrip('~+').partition('=')[0]}" for one in REFUSED.split()]
 CASES += NAMED.replace("\n        ", " ").strip().splitlines()
-for one in OF_VERL.split():
-    plus, field = "+" * one.startswith("+"), one.lstrip("+")
-    CASES.append(f"profile=a100x8 {plus}{VERL}.{field} : {field.partition('=')[0]}")
+CASES += [f"profile=a100x8 ++{VERL}.{one} : {one.partition('=')[0]}" for one in OF_VERL.split()]
 
 
 @pytest.mark.parametrize("case", CASES)

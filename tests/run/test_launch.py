@@ -69,7 +69,7 @@ def test_an_experiment_differs_in_what_its_file_says_alone(name: str) -> None:
     for element in loaded(name, "a100x8").elements:
         given = dict(override.split("=", 1) for override in element.overrides)
         task, algorithm = given["task"], given["algorithm"]
-        if algorithm != "rtpo_sync_kl":  # refused without what the experiment sets: below
+        if algorithm != "rtpo_sync_kl":  # refused without what the experiment sets
             assert set(differences(plain(task, algorithm), element.run.as_dict())) == fields
 
 
@@ -113,16 +113,8 @@ def test_files_of_the_papers_tasks_are_those_that_prepare_data_writes() -> None:
             assert (REGISTRY[name].role, REGISTRY[name].kind) == ("eval", task.env)
 
 
-def test_overrides_replace_the_sweeps() -> None:
-    """Without one of the seed each is an element, and they are the fastest to vary."""
-    elements = load_experiment("main_table", ["task=toy_math", "algorithm=rtpo,rtpo_g4"]).elements
-    expected = [(label, seed) for label in ("rtpo", "rtpo_g4") for seed in (0, 1, 2)]
-    assert [(element.run.label, element.run.seed) for element in elements] == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "override", "named"),
-    [
+def test_what_cannot_be_is_refused_by_its_name() -> None:
+    for name, override, named in (
         ("main_tabel", "seed=0", "main_table"),
         ("drift", "profile=a100x", "a100x8"),
         ("drift", "experiment=sync", "experiment=sync"),
@@ -132,20 +124,9 @@ def test_overrides_replace_the_sweeps() -> None:
         ("drift", "launch.matched_seconds=soon", "launch.matched_seconds"),
         ("drift", "algorithm.kl=0,0.1", "drift_toy_toy_knowledge/rtpo-seed0"),
         ("airline", "profile=a100x8", "task.settings.server.base_url"),
-    ],
-)
-def test_what_cannot_be_is_refused_by_its_name(name: str, override: str, named: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(named)):
-        load_experiment(name, [override])
-
-
-def test_only_an_engine_that_stays_awake_may_skip_synchronisations() -> None:
-    """The experiment keeps it awake."""
-    elements = loaded("sync", "a100x8").elements
-    assert [element.run.algorithm["sync_kl"] for element in elements] == [None, None, 0.01, None]
-    sleeping = "verl.actor_rollout_ref.rollout.free_cache_engine=true"
-    with pytest.raises(ConfigError, match=r"algorithm\.sync_kl"):
-        load_experiment("sync", ["profile=a100x8", "seed=0", sleeping])
+    ):
+        with pytest.raises(ConfigError, match=re.escape(named)):
+            load_experiment(name, [override])
 
 
 def test_trials_are_not_in_the_papers_tables() -> None:
@@ -154,22 +135,17 @@ def test_trials_are_not_in_the_papers_tables() -> None:
     assert len(launch.runs_in_paper(launch.load("main_table", one))) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "overrides"),
-    [
-        ("gsm8k_audit", ()),
-        ("main_table", ("profile=a100x8", "algorithm=vanilla,rtpo", "seed=1", "budget.rollouts=30000")),
-    ],
-)
-def test_hydras_multirun_has_the_same_elements(
-    name: str, overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What `python experiments/train.py -m` would run, in its order."""
+def test_hydras_multirun_has_the_same_elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `python experiments/train.py -m` would run, in its order. Overrides replace the file's sweeps; seeds, which
+    none replaces here, are the fastest to vary."""
+    overrides = ["profile=a100x8", "task=math_paper", "algorithm=vanilla,rtpo", "budget.rollouts=30000"]
     monkeypatch.chdir(tmp_path)
     hydra = Hydra.create_main_hydra2("train", create_config_search_path(str(PROJECT / "configs")))
     runs: list[RunConfig] = []
     try:
-        hydra.multirun("train", lambda tree: runs.append(compose_run(tree)), [f"experiment={name}", *overrides])
+        hydra.multirun("train", lambda tree: runs.append(compose_run(tree)), ["experiment=main_table", *overrides])
     finally:
         GlobalHydra.instance().clear()
-    assert runs == [element.run for element in load_experiment(name, overrides).elements]
+    assert [(run.label, run.seed) for run in runs][1:4] == [("vanilla", 1), ("vanilla", 2), ("rtpo", 0)]
+    assert len(runs) == 6
+    assert runs == [element.run for element in load_experiment("main_table", overrides).elements]

@@ -17,9 +17,8 @@ def named(*overrides: str) -> str:
     return label_of(OmegaConf.masked_copy(whole, [key for key in whole if key != "hydra"]), whole.hydra)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "name"),
-    [
+def test_a_run_is_named_after_what_its_command_line_sets() -> None:
+    for overrides, name in (
         ("algorithm=grpo task=toy_math seed=3 experiment_name=other results=elsewhere", "grpo"),
         ("profile=a100x8 profile.track=[tensorboard] optimizer.lr=5e-4", "rtpo"),
         ("task=toy_walk model=toy_walk_1 optimizer.lr=0.0002", "rtpo,lr=0.0002,model=toy_walk_1,task=toy_walk"),
@@ -29,10 +28,8 @@ def named(*overrides: str) -> str:
         ("algorithm.label=mine optimizer.lr=2e-4", "mine"),
         ("experiment=ablate_kl algorithm.kl=0.5 budget.rollouts=64", "rtpo_kl_0.5"),
         ("experiment=main_table budget.rollouts=64", "rtpo"),
-    ],
-)
-def test_a_run_is_named_after_what_its_command_line_sets(overrides: str, name: str) -> None:
-    assert named(*overrides.split()) == name
+    ):
+        assert named(*overrides.split()) == name
 
 
 def test_a_name_that_is_too_long_is_refused_with_the_field_that_shortens_it() -> None:

@@ -74,13 +74,6 @@ def test_a_changed_file_is_refused(tmp_path: Path, file: str) -> None:
         load(tmp_path)
 
 
-@pytest.mark.parametrize("damage", [b"", b"[]", b"\xff\xfe{\0}\0"])
-def test_a_damaged_manifest_is_named(tmp_path: Path, damage: bytes) -> None:
-    (write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS) / "manifest.json").write_bytes(damage)
-    with pytest.raises(DataError, match="manifest"):
-        load(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("file", "line"),
     [

@@ -106,12 +106,15 @@ def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(
     asked = tmp_path / "asked"
     program = tmp_path / "bin" / "sbatch"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$@" >> {asked}; echo 7\n')
+    program.write_text(f'#!/bin/sh\necho "$@" >> {asked}; echo 7; exit $REFUSED\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setenv("ELEMENTS", "--partition=gpu --comment='two words'")
-    assert submit() == 0
-    tested, array, tables = asked.read_text().splitlines()
+    for refused in (1, 0):  # it is asked before anything is submitted
+        monkeypatch.setenv("REFUSED", str(refused))
+        assert submit() == refused
+    refused, tested, array, tables = asked.read_text().splitlines()
+    assert refused == tested
     assert all("--export=ALL" in job.split() for job in (tested, array, tables))
     for job in (tested, array):
         # before the script: what follows it is the script's own
@@ -158,20 +161,6 @@ def test_every_launcher_is_bash_and_every_experiment_has_one() -> None:
         patterns = re.findall(r"""common\.sh" '(.*)' """, text)
         named += [name for pattern in patterns for name in fnmatch.filter(experiments(), pattern)]
     assert sorted(named) == experiments()
-
-
-@on_slurm
-@pytest.mark.usefixtures("cluster")
-def test_the_cluster_is_asked_before_anything_is_submitted(
-    submit: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("SBATCH_PARTITION", "low")
-    assert submit("launch.resources.cpus=9") == 1
-    assert "Requested node" in capsys.readouterr().err
-    monkeypatch.setenv("SBATCH_PARTITION", "nonesuch")
-    assert submit() == 1
-    assert "nonesuch" in capsys.readouterr().err
-    assert queue() == ""
 
 
 @on_slurm

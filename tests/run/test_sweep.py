@@ -16,18 +16,16 @@ from rtpo.run.config import PROJECT
 from rtpo.run.records import RunFolder
 
 SMALL = ("budget.rollouts=64", "budget.tasks_per_step=2", "task.held_out.count=4", "task.train.count=16")
-STOP_AT = 4
-"""the optimizer step of the first process after which Ctrl-C comes: within the second run of the sweep"""
 
 
 class Stopping(LocalBackend):
-    """Ctrl-C after a number of optimizer steps of all runs."""
+    """Ctrl-C at the fourth optimizer step of all runs, within the second run of the sweep."""
 
     steps = 0
 
     def step(self, *arguments: Any, **named: Any) -> Any:
         Stopping.steps += 1
-        if Stopping.steps == STOP_AT:
+        if Stopping.steps == 4:
             signal.raise_signal(signal.SIGINT)
         return super().step(*arguments, **named)
 

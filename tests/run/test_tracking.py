@@ -165,14 +165,6 @@ def test_a_resumed_run_goes_on_where_its_save_was(tmp_path: Path, monkeypatch: p
     assert file_of(file) == {10: {"train/steps": 1.0}}
 
 
-def test_disabled_or_without_a_backend_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole_run(config_of(tmp_path))
-    assert not (tmp_path / "results" / "tracking").exists()
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    whole_run(config_of(tmp_path / "other", "wandb"))
-    assert list(tmp_path.rglob("*.wandb")) == []
-
-
 @pytest.mark.parametrize("key", [None, KEY])
 def test_without_key_or_network_the_run_is_tracked_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], key: str | None
