@@ -1,6 +1,5 @@
 """The paper's numbers, and names in what is written beside them; docs/results/claims.md shows what does not agree."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,20 +25,17 @@ READERS: dict[Path, Callable[[str], object]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "message"),
-    [
-        (SOURCE, '"97.50", "73.33"', '97.50, "73.33"', "row 'arpo', column 'amc23_p4' is 97.5: quote it"),
-        (SOURCE, '"97.50", "73.33"', '"97.50"', "row 'arpo' has 9 cells, not 10"),
-        (SOURCE, "attempted - executed", "attempted - wrong", "table 'supp_airline_tools' has no column 'wrong'"),
-        (cells.SOURCE, "metric: ended}", "metric: endd}", "normal_termination: metric 'endd' is unknown"),
-        (cells.SOURCE, "on_rate - off_rate", "on_rate - of_rate", "cell 'gaia.of_rate' is unknown"),
-        (claims.FILE, 'read: "rtpo.overall_acc', 'read: "rtpo.overal_acc', "cell 'rtpo.overal_acc' is unknown"),
-        (claims.FILE, "table: math_results", "table: math_result", "table 'math_result' is unknown"),
-    ],
-)
-def test_a_name_or_number_that_cannot_be_is_refused(file: Path, old: str, new: str, message: str) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    with pytest.raises(DataError, match=re.escape(message)):
-        READERS[file](text.replace(old, new, 1))
+def test_a_name_or_number_that_cannot_be_is_refused() -> None:
+    for file, old, new, named in (
+        (SOURCE, '"97.50", "73.33"', '97.50, "73.33"', "'amc23_p4'"),
+        (SOURCE, '"97.50", "73.33"', '"97.50"', "'arpo'"),
+        (SOURCE, "attempted - executed", "attempted - wrong", "'wrong'"),
+        (cells.SOURCE, "metric: ended}", "metric: endd}", "'endd'"),
+        (cells.SOURCE, "on_rate - off_rate", "on_rate - of_rate", "'gaia.of_rate'"),
+        (claims.FILE, 'read: "rtpo.overall_acc', 'read: "rtpo.overal_acc', "'rtpo.overal_acc'"),
+        (claims.FILE, "table: math_results", "table: math_result", "'math_result'"),
+    ):
+        text = file.read_text(encoding="utf-8")
+        assert old in text
+        with pytest.raises(DataError, match=named):
+            READERS[file](text.replace(old, new, 1))

@@ -105,9 +105,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PaperTable]:
     return {table.name: table for table in all_tables(folder)}
 
 
-@pytest.mark.parametrize(
-    ("table", "place", "value", "seeds", "units", "word"),
-    [
+def test_cells(tables: Mapping[str, PaperTable]) -> None:
+    for table, place, value, seeds, units, word in (
         # of 30 questions 8 and 8 with samples right: 8 + 4 in the first seed, 8 + 8 in the second
         ("math_knowledge_toolcall_results", "rtpo.aime24_acc", 46.67, 2, "30 questions", "undecided"),
         ("math_knowledge_toolcall_results", "vanilla.aime24_calls", 90, 1, "30 questions", "no interval"),
@@ -125,12 +124,10 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PaperTable]:
         ("supp_failure_dynamics", "failed_turns.step_20", 3.5, 1, "2 prompts", "undecided"),
         ("supp_wall_clock", "rtpo.cost", 2, 1, "", "no interval"),
         ("supp_inference_budget", "rtpo.successes_per_1k", 3.125, 1, "20 questions", "higher"),
-    ],
-)
-def test_cells(tables: Any, table: str, place: str, value: float, seeds: int, units: str, word: str) -> None:
-    line = pd.read_csv(io.StringIO(tables[table].csv)).set_index(tables[table].cells.index).loc[place]
-    assert (line["value"], line["seeds"], line["verdict"]) == (pytest.approx(value, abs=0.005), seeds, word)
-    assert not units or f"{line['n']:.0f} {line['of']}" == units
+    ):
+        line = pd.read_csv(io.StringIO(tables[table].csv)).set_index(tables[table].cells.index).loc[place]
+        assert (line["value"], line["seeds"], line["verdict"]) == (pytest.approx(value, abs=0.005), seeds, word), place
+        assert not units or f"{line['n']:.0f} {line['of']}" == units
 
 
 def test_a_table_is_laid_out_as_in_the_paper(tables: Mapping[str, PaperTable]) -> None:
@@ -171,9 +168,8 @@ def test_every_table_compiles(tables: Mapping[str, PaperTable], tmp_path: Path) 
     compile_latex([text for file, text in files.items() if file.suffix == ".tex"], tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("printed", "unit", "low", "high", "expected"),
-    [
+def test_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for printed, unit, low, high, expected in (
         # half a unit of the last digit
         ("50.0", "points", 50.04, 55, "agrees"),
         ("50.0", "points", 50.06, 55, "higher"),
@@ -186,16 +182,12 @@ def test_every_table_compiles(tables: Mapping[str, PaperTable], tmp_path: Path) 
         ("100", "tokens", 75, 125, "agrees"),
         ("100", "tokens", 74, 126, "undecided"),
         ("50.0", "points", float("nan"), float("nan"), "no interval"),
-    ],
-)
-def test_verdicts(
-    monkeypatch: pytest.MonkeyPatch, printed: str, unit: str, low: float, high: float, expected: str
-) -> None:
-    mean = 50.0 if low != low else (low + high) / 2
-    monkeypatch.setattr(Estimate, "interval", Interval(mean, low, high, 1, 1))
-    ours = Estimate(mean, pd.DataFrame())
-    assert verdict(Value(printed, unit), ours) == expected
-    assert verdict(Value(printed, unit), ours, "other GPUs") == "not compared"
+    ):
+        mean = 50.0 if low != low else (low + high) / 2
+        monkeypatch.setattr(Estimate, "interval", Interval(mean, low, high, 1, 1))
+        ours = Estimate(mean, pd.DataFrame())
+        assert verdict(Value(printed, unit), ours) == expected
+        assert verdict(Value(printed, unit), ours, "other GPUs") == "not compared"
 
 
 def test_the_committed_tables_are_those_of_the_committed_records(
@@ -249,18 +241,14 @@ def test_another_scale_or_panel_is_not_compared(sync: Path) -> None:
     assert "model.name of sync_a100x8_search_paper/rtpo is Qwen3-0.6B" in text
 
 
-@pytest.mark.parametrize(
-    ("folder", "change", "message"),
-    [
-        (".", {"task": "toy_knowledge"}, "rtpo-seed0 says task 'toy_knowledge' and lies in 'sync_a100x8_"),
-        ("gaia", {"benchmark": "xbench"}, "says benchmark 'xbench' and lies in 'gaia'"),
-        ("gaia", {"checkpoint": {"run": "a/b", "policy_version": 9}}, "is an evaluation of 'a/b', not of the run"),
-    ],
-)
-def test_records_in_the_folder_of_others_are_refused(
-    sync: Path, folder: str, change: Mapping[str, Any], message: str
-) -> None:
-    manifest = json.loads((sync / folder / "manifest.json").read_text())
-    write_manifest(sync / folder, manifest | dict(change))
-    with pytest.raises(DataError, match=message):
-        synced(sync)
+def test_records_in_the_folder_of_others_are_refused(sync: Path) -> None:
+    for folder, change, message in (
+        (sync / "gaia", {"benchmark": "xbench"}, "'xbench' and lies in 'gaia'"),
+        (sync / "gaia", {"checkpoint": {"run": "a/b", "policy_version": 9}}, "is an evaluation of 'a/b'"),
+        (sync, {"task": "toy_knowledge"}, "'toy_knowledge' and lies in 'sync_a100x8_"),
+    ):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        write_manifest(folder, manifest | change)
+        with pytest.raises(DataError, match=message):
+            synced(sync)
+        write_manifest(folder, manifest)

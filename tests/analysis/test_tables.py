@@ -11,7 +11,7 @@ from synthetic_runs import answers, step, update, write_run
 
 from analysis import make_tables
 from analysis.run_table import folder_table, run_table, short
-from analysis.tables import NO_VALUE, NOT_RUN, Number, Table, bold_best, csv_text, latex, number
+from analysis.tables import NO_VALUE, NOT_RUN, Number, Table, csv_text, latex
 from rtpo.errors import ConfigError, DataError
 
 STEPS = [step(1, 28, 0.5, [update(10, 0.1, 0.5)]), step(2, 56, 0.5, [update(30, 0.2, 0.25)])]
@@ -78,15 +78,3 @@ def test_csv_has_numbers_and_intervals_in_columns_of_their_own() -> None:
     frame = pd.DataFrame({"a": [Number(0.756, 0.5, 0.9, scale=100), NOT_RUN], "b": [Number(3.0), NO_VALUE]})
     rows = list(csv.reader(csv_text(Table("t", frame, "")).splitlines()))
     assert rows == [["a", "a, low", "a, high", "b"], ["75.6", "50", "90", "3"], ["", "", "", ""]]
-
-
-def test_the_best_number_of_a_column_is_bold() -> None:
-    frame = bold_best(pd.DataFrame({"a": [Number(1.0), Number(2.0), NOT_RUN]}), ["a"])
-    assert [str(cell) for cell in frame["a"]] == ["1.0", "**2.0**", NOT_RUN]
-
-
-def test_numbers() -> None:
-    assert number(-0.04, 1) == "0.0"
-    assert number(-1234.56, 1, sign=True) == "−1,234.6"
-    assert number(float("nan"), 1) == NO_VALUE
-    assert str(Number(0.5, 0.25, 0.75, scale=100, sign=True, note="2 seeds")) == "+50.0 [+25.0, +75.0] (2 seeds)"

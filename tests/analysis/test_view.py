@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -109,42 +108,31 @@ def test_the_index_has_the_most_unequal_trees_first(tmp_path: Path) -> None:
     assert words(shown.find("h2")).startswith(rows[0][0])
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda line: {"turns": [line["turns"][0] | {"logprobs": []}]},
-        lambda line: {"rollout": "0.0.0.0"},
-        lambda line: {"parent": line["rollout"]},
-    ],
-    ids=["log-probs lost", "a path twice", "its own parent"],
-)
 def test_a_damaged_line_of_an_unfinished_run_is_refused_by_its_number(
-    damage: Callable[[dict[str, Any]], dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Log-probs are lost, a path is there twice, one is its own parent."""
     shutil.copy(RUN / "config.yaml", tmp_path)
     file = tmp_path / "rollouts.jsonl"
     first, second, third, *_ = tree_of(LINES[0]["step"], LINES[0]["task"])
-    file.write_text("".join(json.dumps(line) + "\n" for line in [first, second, third | damage(third)]))
-    assert main([str(tmp_path), "--output", str(tmp_path / "page.html")]) == 1
-    assert f"{file} line 3 " in capsys.readouterr().err
-    assert not (tmp_path / "page.html").exists()
+    lost = [third["turns"][0] | {"logprobs": []}]
+    for damage in ({"turns": lost}, {"rollout": first["rollout"]}, {"parent": third["rollout"]}):
+        file.write_text("".join(json.dumps(line) + "\n" for line in [first, second, third | damage]))
+        assert main([str(tmp_path), "--output", str(tmp_path / "page.html")]) == 1
+        assert f"{file} line 3 " in capsys.readouterr().err
+        assert not (tmp_path / "page.html").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
+def test_thinking_is_what_the_policy_does_not_see_again_in_whole_characters() -> None:
+    for text, expected in (
         ("a<think>b<|im_end|>", [(False, "a"), (True, "<think>b"), (False, "<|im_end|>")]),
         ("a</think>é</think>日🙂\x00<think>d", [(True, "a</think>é</think>"), (False, "日🙂\x00"), (True, "<think>d")]),
         ("", []),
-    ],
-)
-def test_thinking_is_what_the_policy_does_not_see_again_in_whole_characters(
-    text: str, parts: list[tuple[bool, str]]
-) -> None:
-    ids = byte_tokenizer().encode(text)
-    shown = passages(BYTES, ids)
-    assert [(part.is_thinking, "".join(piece.text for piece in part.pieces)) for part in shown] == parts
-    assert all("\ufffd" not in piece.text for piece in pieces(ids, 0, len(ids), BYTES.decode))
+    ):
+        ids = byte_tokenizer().encode(text)
+        shown = passages(BYTES, ids)
+        assert [(part.is_thinking, "".join(piece.text for piece in part.pieces)) for part in shown] == expected
+        assert all("\ufffd" not in piece.text for piece in pieces(ids, 0, len(ids), BYTES.decode))
 
 
 def with_text(value: Any) -> Any:
@@ -184,24 +172,20 @@ def test_a_page_holds_nothing_but_its_own_elements(hostile: Path) -> None:
     assert "⟨U+2028⟩⟨U+2029⟩⟨U+202E⟩⟨U+0000⟩⟨U+000D⟩⟨U+001B⟩[31m &lt;b&gt; &#60; é 日" in words(page)
 
 
-def browse(page: Path, profile: Path) -> tuple[str, str]:
-    """A page's document once Chromium has loaded it, from its first tag on, and what its console said."""
-    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=1000"]
-    command = ["chromium", *flags, f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
-    seen = subprocess.run(command, capture_output=True, check=True, timeout=300)
-    console = [line for line in seen.stderr.decode(errors="replace").splitlines() if "CONSOLE" in line]
-    return seen.stdout.decode().removeprefix("<!DOCTYPE html>"), "\n".join(console)
-
-
 @pytest.mark.needs("chromium")
 def test_a_browser_runs_no_script_of_hostile_text(hostile: Path, tmp_path: Path) -> None:
     """Nor the one that got into the page, which its policy stops; without the policy it runs, so that this can fail."""
     html = hostile.read_text(encoding="utf-8").replace("</section>", f"</section>{HOSTILE[0]}")
     assert HOSTILE[0] in html
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=1000"]
+    page = tmp_path / "page.html"
+    command = ["chromium", *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
     for is_run, text in ((False, html), (True, html.replace("http-equiv", "data-was"))):
-        (tmp_path / "page.html").write_text(text, encoding="utf-8")
-        document, console = browse(tmp_path / "page.html", tmp_path / "profile")
+        page.write_text(text, encoding="utf-8")
+        seen = subprocess.run(command, capture_output=True, check=True, timeout=300)
+        document = seen.stdout.decode().removeprefix("<!DOCTYPE html>")
         assert (MARK in document[: document.index(">")]) == is_run
-        assert [line for line in console.splitlines() if "Content Security Policy" not in line] == []
-        assert ("Content Security Policy" in console) != is_run
+        console = [line for line in seen.stderr.decode(errors="replace").splitlines() if "CONSOLE" in line]
+        assert all("Content Security Policy" in line for line in console)
+        assert (console == []) == is_run
         assert all(document.count(escape(written, quote=False)) > 5 for written in HOSTILE[:4])

@@ -44,9 +44,6 @@ def paths(mdp: MDP, policy: Table, k: int, state: int) -> Iterator[tuple[float, 
                 yield chance * rest, [(k, state, action), *places], end
 
 
-# exact values
-
-
 def test_exact_values_are_those_of_all_paths() -> None:
     mdp, logits = mixing(0, 3, 1, 0.1, 0.1, states=3, actions=2)
     old, new = softmax(logits), softmax(3 * logits[::-1])
@@ -63,9 +60,6 @@ def test_exact_values_are_those_of_all_paths() -> None:
     assert moments[0, 0] == pytest.approx(second)
     assert second > 1.05
     assert weight_moments(mdp, old, old) == pytest.approx(np.ones_like(moments))
-
-
-# the algorithm's own code
 
 
 def test_reversed_turns_in_order_are_rtpo_itself() -> None:
@@ -114,12 +108,9 @@ def test_a_watched_step_is_the_step() -> None:
     assert phases[-1].policy[0] == pytest.approx(uniform(mdp)[0])
 
 
-# the rule
-
-
-@pytest.mark.parametrize(
-    ("means", "error", "of_closed", "of_sign"),
-    [
+def test_all_intervals_together_give_the_verdict() -> None:
+    """On a closed form, and on more than it."""
+    for means, error, of_closed, of_sign in (
         ((), 0.01, UNDECIDED, UNDECIDED),
         ((0.01,), 0.01, SUPPORTED, UNDECIDED),
         ((0.1, 0.2), 0.01, CONTRADICTED, SUPPORTED),
@@ -128,23 +119,15 @@ def test_a_watched_step_is_the_step() -> None:
         # what contradicts alone does not among many
         ((0.021,), 0.01, CONTRADICTED, SUPPORTED),
         ((0.021, *[0.0] * 20), 0.01, SUPPORTED, UNDECIDED),
-    ],
-)
-def test_all_intervals_together_give_the_verdict(
-    means: tuple[float, ...], error: float, of_closed: str, of_sign: str
-) -> None:
-    """On a closed form, and on more than it."""
-    found = compared([("", 0.5, 0.5 + mean, error, 1.0) for mean in means])
-    assert (verdict(found, above=False), verdict(found, above=True)) == (of_closed, of_sign)
+    ):
+        found = compared([("", 0.5, 0.5 + mean, error, 1.0) for mean in means])
+        assert (verdict(found, above=False), verdict(found, above=True)) == (of_closed, of_sign)
 
 
 def test_wrong_closed_forms_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = comparisons.differences(COMMITTED, lambda siblings, chains, *sigmas: (1 - 1 / siblings) * sigmas[0] ** 2)
     monkeypatch.setattr(comparisons, "shrinkage", lambda group_size: (group_size - 1) / group_size)
     assert verdict(errors, above=False) == verdict(comparisons.factors(COMMITTED), above=False) == CONTRADICTED
-
-
-# records and back
 
 
 @pytest.mark.parametrize(("theorem", "lines"), [(1, 5), (2, 1), (3, 40)])
@@ -172,13 +155,12 @@ def test_records_are_written_and_read_again(tmp_path: Path) -> None:
         records(2, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("file", "damage"), [("jsonl", ("{", "")), ("json", ("{", "")), ("json", ('"theorem": 1', '"theorem": 2'))]
-)
-def test_damaged_records_are_refused(tmp_path: Path, file: str, damage: tuple[str, str]) -> None:
-    path = Path(shutil.copytree(COMMITTED, tmp_path / "theory")) / f"theorem_1.{file}"
-    text = path.read_text()
-    path.write_text(text.replace(*damage, 1))
-    assert path.read_text() != text
-    with pytest.raises(DataError, match="theorem_1"):
-        theory.verdicts(path.parent)
+def test_damaged_records_are_refused(tmp_path: Path) -> None:
+    shutil.copytree(COMMITTED, tmp_path, dirs_exist_ok=True)
+    for file, *damage in (("jsonl", "{", ""), ("json", "{", ""), ("json", '"theorem": 1', '"theorem": 2')):
+        text = (path := tmp_path / f"theorem_1.{file}").read_text()
+        path.write_text(text.replace(*damage, 1))
+        assert path.read_text() != text
+        with pytest.raises(DataError, match="theorem_1"):
+            theory.verdicts(tmp_path)
+        path.write_text(text)
