@@ -102,21 +102,16 @@ ROWS = [{"question": "one\u2028line", "answer": "1, 2"}, {"question": "中文\x8
 
 
 def test_the_format_is_told_by_the_content(tmp_path: Path) -> None:
-    """Lines of another system, an array with a byte order mark, and CSV."""
+    """Lines of another system, an array with a byte order mark, CSV, and Parquet."""
     for content in (
         "\r\n".join(json.dumps(row) for row in ROWS).encode(),
         b"\xef\xbb\xbf" + json.dumps(ROWS, indent=1).encode(),
         pd.DataFrame(ROWS).to_csv(index=False).encode(),
+        pd.DataFrame(ROWS).to_parquet(),
     ):
         (tmp_path / "raw").write_bytes(content)
         found = [(record.question, record.answers) for record in parse_file("set", tmp_path / "raw", sources.plain)[0]]
         assert found == [("one\u2028line", ("1, 2",)), ("中文", ('"x"',))]
-
-
-def test_parquet_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    pd.read_json(FIXTURES / "hard_search.jsonl", lines=True).to_parquet(path)
-    assert parse_file("set", path, sources.hard_search)[0] == read("hard_search.jsonl", sources.hard_search)
 
 
 BAD_FILES = (
@@ -143,8 +138,6 @@ def test_a_repeated_question_is_left_out_and_a_repeated_id_refused(tmp_path: Pat
     with pytest.raises(DataError, match=r"row 2 of .* row 1"):
         parse_file("set", tmp_path / "raw", sources.plain)
 
-
-# prepared files
 
 RECORD = {"uid": "set/1", "question": "first", "answers": ["1"], "meta": {}}
 AWKWARD = (

@@ -16,9 +16,7 @@ BYTES = ChatFormat(byte_tokenizer())
 
 
 class Replies:
-    """An engine that says what it is told, by turn, in bytes; `cut` marks a reply that meets its limit."""
-
-    cut = "✂"
+    """An engine that says what it is told, by turn, in bytes; a reply that ends in ✂ meets its limit."""
 
     def __init__(self, *replies: str) -> None:
         self._replies = iter(replies)
@@ -26,8 +24,8 @@ class Replies:
 
     async def generate(self, request: Request) -> Generation:
         text = next(self._replies)
-        stop = StopReason.LENGTH if text.endswith(self.cut) else StopReason.STOP
-        text = text.removesuffix(self.cut) + ("" if stop is StopReason.LENGTH else "<|im_end|>")
+        stop = StopReason.LENGTH if text.endswith("✂") else StopReason.STOP
+        text = text.removesuffix("✂") + ("" if stop is StopReason.LENGTH else "<|im_end|>")
         ids = as_ids(self._tokenizer.encode(text, add_special_tokens=False))
         return Generation(ids, np.zeros(len(ids), np.float32), 0, stop, None)
 
@@ -52,7 +50,7 @@ def test_a_sample_is_recorded_with_its_answer_calls_and_end() -> None:
         Task("t", "1/2 + 1/4?", ("\\frac{3}{4}", "14")),
         f"<think>\n140 or 1.14\n</think>\n\nFirst.\n{python('1/2')}{python('1/')}{python('3')}",
         "<tool_call>\nnonsense\n</tool_call>" + render_call("search", {"query": "x"}),
-        "<think>" + "x" * 50 + Replies.cut,
+        "<think>" + "x" * 50 + "✂",
         "<think>\n\\boxed{1}\n</think>\n\nSo \\boxed{0.75}.",
     )
     assert episode_facts(rollout, BYTES, is_qa=False) == {

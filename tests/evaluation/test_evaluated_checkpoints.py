@@ -46,14 +46,15 @@ def run(tmp_path: Path) -> tuple[Path, RunConfig]:
     return config.folder, config
 
 
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
-    """The configurations that a backend is opened with, which reads its weights where `run` wrote them."""
-    configs: list[RunConfig] = []
+def test_a_folder_a_server_a_run_and_a_profile_with_the_same_weights_give_the_same_answers(
+    greedy: EvaluateConfig, run: tuple[Path, RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, run_config = run
+    opened: list[RunConfig] = []
 
     class Trainer(LocalBackend):
         def __init__(self, config: RunConfig) -> None:
-            configs.append(config)
+            opened.append(config)
             super().__init__(config)
 
         def load(self, folder: Path) -> None:
@@ -61,13 +62,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
             super().load(folder)
 
     monkeypatch.setattr(session, "open_backend", Trainer)
-    return configs
-
-
-def test_a_folder_a_server_a_run_and_a_profile_with_the_same_weights_give_the_same_answers(
-    greedy: EvaluateConfig, run: tuple[Path, RunConfig], opened: list[RunConfig]
-) -> None:
-    path, run_config = run
     evaluate(greedy)
     evaluate(replace(greedy, checkpoint=str(path)))
     with Server(Qwen3ForCausalLM.from_pretrained(WARM_START), TOKENIZER) as server:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from unittest.mock import Mock
 
 import pytest
 
@@ -32,40 +32,20 @@ def test_a_refusal_in_a_process_of_its_own_is_one_line() -> None:
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
 
 
-@pytest.mark.parametrize(
-    ("module", "label", "error", "status"),
-    [
-        (train_command, "rtpo,lr=0.1", Stopped("stopped by SIGTERM and saved."), 75),
-        (quickstart, "rtpo", MachineError("the disk is full."), 1),
-    ],
-)
-def test_exit_statuses(
-    module: Any,
-    label: str,
-    error: Exception,
-    status: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    started = []
-
-    def train(config: Any, stop: Any) -> NoReturn:
-        started.append(config)
-        raise error
-
+def test_exit_statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    train = Mock(side_effect=[Stopped("stopped by SIGTERM and saved."), MachineError("the disk is full.")])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "train", train)
     overrides = [f"results={tmp_path}", "seed=3", "optimizer.lr=0.1"]
     monkeypatch.setattr(sys, "argv", ["train.py", "--config-path", str(PROJECT / "configs"), *overrides])
-    try:
-        ended = module.main(*[overrides] * (module is quickstart))
-    except SystemExit as caught:
-        ended = caught.code
-    assert ended == status
-    assert capsys.readouterr().err == f"{'error: ' * (status == 1)}{error}\n"
-    (config,) = started
-    assert (config.seed, config.label) == (3, label)
+    monkeypatch.setattr(train_command, "train", train)
+    with pytest.raises(SystemExit, match="75"):
+        train_command.main()
+    assert capsys.readouterr().err == "stopped by SIGTERM and saved.\n"
+    monkeypatch.setattr(quickstart, "train", train)
+    assert quickstart.main(overrides) == 1
+    assert capsys.readouterr().err == "error: the disk is full.\n"
+    started = [call.args[0] for call in train.call_args_list]
+    assert [(config.seed, config.label) for config in started] == [(3, "rtpo,lr=0.1"), (3, "rtpo")]
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -1,6 +1,7 @@
 """The documentation is in step with the code: generated blocks, metric keys, configuration fields, links."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from experiments.training import train
 from rtpo.harness import diagnostics
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.run.config import PROJECT
-from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest
 from rtpo.types import GradeOutcome, StopReason, Termination, ToolOutcome
 
@@ -55,14 +55,6 @@ def flat(record: dict[str, Any], nested: tuple[str, ...] = ()) -> set[str]:
     return keys
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A small run of RTPO on the trainer in plain torch."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "open_backend", LocalBackend)
-        return train(config_in(tmp_path_factory.mktemp("documented"), "budget.rollouts=60"), StopRequest())
-
-
 def test_the_index_has_every_page() -> None:
     """A method's page may be in the table of methods alone, which is generated."""
     index, methods = DOCS / "index.md", DOCS / "method" / "methods.md"
@@ -78,7 +70,11 @@ def test_pages_are_what_the_records_give() -> None:
     assert pages.main(["--check"]) == 0
 
 
-def test_every_key_of_a_runs_records_is_documented(run: RunFolder) -> None:
+def test_every_key_of_a_runs_records_is_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a small run of RTPO on the trainer in plain torch."""
+    monkeypatch.setattr(session, "open_backend", LocalBackend)
+    run = train(config_in(tmp_path, "budget.rollouts=60"), StopRequest())
+
     def keys(entries: list[dict[str, Any]], *nested: str) -> set[str]:
         return set().union(*(flat(entry, nested) for entry in entries))
 

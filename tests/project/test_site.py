@@ -1,6 +1,5 @@
 """The pages under docs/ as a site (mkdocs.yml)."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,5 @@ def test_the_site_has_every_page_and_the_code_that_it_links(tmp_path: Path) -> N
     pages = [page.relative_to(PROJECT / "docs").with_suffix(".html") for page in (PROJECT / "docs").rglob("*.md")]
     assert len(pages) > 10
     assert [page for page in pages if not (site / page).exists()] == []
-    found = {entry["location"] for entry in json.loads((site / "search" / "search_index.json").read_bytes())["docs"]}
-    assert {str(page) for page in pages} <= found
     assert '<a href="../source/rtpo/rtpo.py.txt">' in (site / "method" / "rtpo.html").read_text(encoding="utf-8")
     assert (site / "source" / "rtpo" / "rtpo.py.txt").read_bytes() == (PROJECT / "rtpo" / "rtpo.py").read_bytes()
