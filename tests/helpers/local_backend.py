@@ -3,14 +3,16 @@
 The model, the decoder and the losses are the real ones; what is plain here is the trainer: one padded batch, one Adam.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from scripted import batch_of
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
-from rtpo.core.losses import TokenBatch, loss
+from rtpo.core.losses import loss
 from rtpo.core.packing import Packed
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import BatchingEngine, Generation, Request
@@ -27,9 +29,7 @@ class LocalBackend:
     is_serving = True
 
     def __init__(self, config: RunConfig) -> None:
-        def load() -> Qwen3ForCausalLM:
-            return Qwen3ForCausalLM.from_pretrained(config.model.path, dtype=torch.float32)
-
+        load = partial(Qwen3ForCausalLM.from_pretrained, config.model.path, dtype=torch.float32)
         self.model, self._initial = load(), load()
         self.has_reference = config.descriptor.has_reference(config.algorithm_config)
         settings = config.optimizer
@@ -95,18 +95,8 @@ class LocalBackend:
         self._optimizer.load_state_dict(state["optimizer"])
 
     def _loss(self, packed: Packed, reference: Floats | None, loss_of: Loss) -> tuple[Tensor, dict[str, float]]:
-        trained = packed.mask
-        row = np.repeat(np.arange(len(packed.lengths)), packed.lengths)[trained]
-        batch = TokenBatch(
-            logprobs=_chosen(self._distributions(self.model, packed), packed),
-            old=None if packed.old_logprobs is None else torch.from_numpy(packed.old_logprobs[trained]),
-            advantage=torch.from_numpy(packed.advantage[trained]),
-            weight=torch.from_numpy(packed.weight[trained]),
-            row=torch.from_numpy(row),
-            rows=len(packed.lengths),
-            reference=None if reference is None else torch.from_numpy(reference),
-        )
-        return loss(batch, loss_of)
+        logprobs = _chosen(self._distributions(self.model, packed), packed)
+        return loss(batch_of(packed, logprobs, reference), loss_of)
 
     def _distributions(self, model: Qwen3ForCausalLM, packed: Packed, shift: int = 0) -> Tensor:
         """[trained tokens, V] log-probs before each."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.losses import TokenBatch
@@ -156,6 +157,19 @@ class Step:
     loss: Loss
 
 
+def batch_of(packed: Packed, logprobs: Tensor, reference: Floats | None) -> TokenBatch:
+    trained = packed.mask
+    return TokenBatch(
+        logprobs=logprobs,
+        old=None if packed.old_logprobs is None else torch.tensor(packed.old_logprobs[trained]),
+        advantage=torch.tensor(packed.advantage[trained]),
+        weight=torch.tensor(packed.weight[trained]),
+        row=torch.tensor(np.repeat(np.arange(len(packed.lengths)), packed.lengths)[trained]),
+        rows=len(packed.lengths),
+        reference=None if reference is None else torch.tensor(reference),
+    )
+
+
 @dataclass
 class MemoryBackend:
     """`rtpo.engines.backend.Backend` in memory: the weights are one number that each step moves.
@@ -202,17 +216,7 @@ class MemoryBackend:
         known = self._logprobs(packed, self.weights)
         scores = TokenScores(self._trainers_logprobs(packed), np.full_like(known, 0.5), 0) if scored else None
         logprobs = torch.tensor(known, requires_grad=True)
-        row = np.repeat(np.arange(len(packed.lengths)), packed.lengths)[packed.mask]
-        batch = TokenBatch(
-            logprobs=logprobs,
-            old=None if packed.old_logprobs is None else torch.tensor(packed.old_logprobs[packed.mask]),
-            advantage=torch.tensor(packed.advantage[packed.mask]),
-            weight=torch.tensor(packed.weight[packed.mask]),
-            row=torch.tensor(row),
-            rows=len(packed.lengths),
-            reference=None if reference is None else torch.tensor(reference),
-        )
-        value, sums = loss_of(batch, loss)
+        value, sums = loss_of(batch_of(packed, logprobs, reference), loss)
         (gradient,) = torch.autograd.grad(value, logprobs)
         self.weights += self.learning_rate * (1 + 0.5 * float(gradient.sum()))
         grad_norm, loss_value = float(gradient.norm()), float(value.detach())
