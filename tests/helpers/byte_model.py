@@ -84,23 +84,20 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
     return Qwen3ForCausalLM(build_config(tokenizer, ARCHITECTURE))
 
 
-def sampled_success(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, part: Part) -> float:
-    """Share of a part's rollouts at temperature 1, past thinking stripped, whose reward is 1."""
-    config, tasks = part
-    plans = [Plan(f"{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(SAMPLES)]
-    played = play_plans(model, tokenizer, config.make_env, config.limits, plans, SEED, Sampling())
-    return float(np.mean([rollout.reward == 1 for rollout in played]))
-
-
 def overfit(parts: Sequence[Part], output: Path, steps: int) -> list[float]:
-    """Make a model folder that has the tasks' traces by heart; the success of each part's rollouts."""
+    """Make a model folder that has the tasks' traces by heart; the success of each part's rollouts at temperature 1."""
     tokenizer = byte_tokenizer()
     model = build_model(tokenizer, SEED)
     settings = WarmStart(task="", steps=steps, cycles=1, batch_size=4, learning_rate=5e-3, full_history=0.0)
     train(model, trace_samples(parts, tokenizer), settings)
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
-    return [sampled_success(model, tokenizer, part) for part in parts]
+    successes = []
+    for config, tasks in parts:
+        plans = [Plan(f"{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(SAMPLES)]
+        played = play_plans(model, tokenizer, config.make_env, config.limits, plans, SEED, Sampling())
+        successes.append(float(np.mean([rollout.reward == 1 for rollout in played])))
+    return successes
 
 
 def main(overrides: list[str]) -> None:

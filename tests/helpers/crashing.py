@@ -37,6 +37,7 @@ FORKS = multiprocessing.get_context("forkserver")
 REFUSED = 1
 
 Arguments = tuple[Any, ...]
+Name = str | None
 
 
 @dataclass(frozen=True)
@@ -111,13 +112,7 @@ FULL: dict[str, tuple[Moment, Callable[[Arguments], int]]] = {
 """from this moment on no file grows beyond so many bytes, by the call's arguments"""
 
 
-def run(
-    config: RunConfig,
-    kill: str | None = None,
-    full: str | None = None,
-    damage: str | None = None,
-    method: str | None = None,
-) -> int:
+def run(config: RunConfig, **happens: Name) -> int:
     """Run the configuration in a process of its own; returns its exit status (-9 when it was killed).
 
     kill: a key of MOMENTS. full: a key of FULL. damage: a file of the run whose first line loses its first bytes in the
@@ -127,28 +122,29 @@ def run(
     with pytest.MonkeyPatch.context() as patch:
         # the server, which starts once, does not take sys.path over by itself
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        process = FORKS.Process(target=_run, args=(config, kill, full, damage, method))
+        process = FORKS.Process(target=_run, args=(config,), kwargs=happens)
         process.start()
     process.join()
     assert process.exitcode is not None
     return process.exitcode
 
 
-def _run(config: RunConfig, kill: str | None, full: str | None, damage: str | None, method: str | None) -> None:
-    if method is not None:
+def _run(config: RunConfig, *, kill: Name = None, full: Name = None, damage: Name = None, method: Name = None) -> None:
+    if method:
         rtpo.algorithms.algorithms = lambda: {"rtpo": method}
     backend = LocalBackend(config)
     session.open_backend = lambda config: backend  # type: ignore[assignment]
     sys.stdout = sys.stderr = io.StringIO()
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if full is not None:
+    if full:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         moment, room = FULL[full]
         _arm(moment, lambda a: resource.setrlimit(resource.RLIMIT_FSIZE, (room(a), unlimited[1])))
-    if kill is not None:
+    if kill:
         _arm(MOMENTS[kill], lambda arguments: os.kill(os.getpid(), signal.SIGKILL))
-    if damage is not None:
-        _arm(MOMENTS["in the last evaluation"], lambda a: _zero(a[0].path / damage))
+    if damage:
+        file = config.folder / damage
+        _arm(MOMENTS["in the last evaluation"], lambda _: file.write_bytes(bytes(4) + file.read_bytes()[4:]))
     try:
         folder = train(config, StopRequest())
     except RTPOError as error:
@@ -157,11 +153,6 @@ def _run(config: RunConfig, kill: str | None, full: str | None, damage: str | No
         sys.exit(REFUSED)
     backend.push(0)
     (folder.path / "weights.txt").write_text(backend.decoder.weight_checksum())
-
-
-def _zero(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.write(bytes(4))
 
 
 def _arm(moment: Moment, act: Callable[[Arguments], object]) -> None:

@@ -20,8 +20,6 @@ from rtpo.run import cli
 from rtpo.run.config import PROJECT, RunConfig
 
 evaluate = partial(evaluation.evaluate, summarise=summarise)
-
-
 QUESTIONS, SAMPLES = 9, 3
 WARM_START = PROJECT / "rtpo" / "toy" / "warm_start_math"
 

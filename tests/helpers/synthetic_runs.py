@@ -137,7 +137,16 @@ def write_run(
         if lines is not None:
             (folder / f"{file}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if complete:
-        write_manifest(folder, _manifest(folder, label, seed, len(steps)) | (manifest or {}))
+        ledger = {"budget": {"rollouts": 1024}, "rollouts": 1000 + seed, "generated_tokens": 45678}
+        given = {
+            **{"schema": 1, "experiment": experiment, "run": folder.name, "label": label, "seed": seed},
+            **{"algorithm": label.split("_")[0], "task": "toy_math", "profile": "toy", "steps": len(steps)},
+            **{"rollout_context": "strip_think", "training_context": "recorded", "policy_version": 9},
+            **{"model": "toy_math_warm_start", "model_sha256": {"model.safetensors": "0"}},
+            "wall_seconds": 100.0 + seed,
+            "ledger": ledger | {"optimizer_steps": 36, "seconds": {"evaluate": 10.0}},
+        }
+        write_manifest(folder, given | (manifest or {}))
     return folder
 
 
@@ -149,30 +158,3 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
         if path.is_file() and path.name != "manifest.json"
     }
     (folder / "manifest.json").write_text(json.dumps(manifest | {"files": files}))
-
-
-def _manifest(folder: Path, label: str, seed: int, steps: int) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "experiment": folder.parent.name,
-        "run": folder.name,
-        "label": label,
-        "algorithm": label.split("_")[0],
-        "task": "toy_math",
-        "seed": seed,
-        "profile": "toy",
-        "rollout_context": "strip_think",
-        "training_context": "recorded",
-        "model": "toy_math_warm_start",
-        "model_sha256": {"model.safetensors": "0"},
-        "steps": steps,
-        "policy_version": 9,
-        "wall_seconds": 100.0 + seed,
-        "ledger": {
-            "budget": {"rollouts": 1024},
-            "rollouts": 1000 + seed,
-            "generated_tokens": 45678,
-            "optimizer_steps": 36,
-            "seconds": {"evaluate": 10.0},
-        },
-    }

@@ -19,13 +19,9 @@ except OSError:  # a driver's, without which kernels cannot be imported, and wha
     for _kernels in ("vllm._C_stable_libtorch", "vllm.vllm_flash_attn._vllm_fa2_C"):
         sys.modules[_kernels] = ModuleType(_kernels)
     _library = torch.library.Library("_C", "FRAGMENT")
-    for _asked in (
-        "cutlass_scaled_mm_supports_fp8",
-        "cutlass_scaled_mm_supports_block_fp8",
-        "cutlass_group_gemm_supported",
-    ):
-        _library.define(f"{_asked}(int capability) -> bool")
-        _library.impl(_asked, lambda capability: False, "CompositeExplicitAutograd")
+    for _asked in ("scaled_mm_supports_fp8", "scaled_mm_supports_block_fp8", "group_gemm_supported"):
+        _library.define(f"cutlass_{_asked}(int capability) -> bool")
+        _library.impl(f"cutlass_{_asked}", lambda capability: False, "CompositeExplicitAutograd")
 
 from vllm.platforms.cuda import NonNvmlCudaPlatform
 from vllm.platforms.interface import DeviceCapability
