@@ -11,13 +11,14 @@ from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 
 @torch.no_grad()
-def with_larger_heads(model: Qwen3ForCausalLM) -> Qwen3ForCausalLM:
-    """The model with heads twice as large, the new places 0.
+def save_with_larger_heads(folder: Path, output: Path) -> None:
+    """The model and tokenizer of a folder in another, with heads twice as large, the new places 0.
 
     Rotary pair j of a head of d turns by theta ** (-2j / d), as pair 2j of the larger one does, so that is where it
     goes. The mean of squares that the norms of queries and keys divide by would be smaller and so is the scale of the
     scores; both are made up for. Training leaves the new places 0: no gradient reaches them.
     """
+    model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     old = model.config.head_dim
     config: Any = deepcopy(model.config)
     config.head_dim = 2 * old
@@ -42,10 +43,5 @@ def with_larger_heads(model: Qwen3ForCausalLM) -> Qwen3ForCausalLM:
             weights[name] = scale * (spread(weight.T, heads).T if part == "o_proj" else spread(weight, heads))
     larger = Qwen3ForCausalLM(config)
     larger.load_state_dict(weights)
-    return larger.eval()
-
-
-def save_with_larger_heads(model: Path, folder: Path) -> None:
-    """The model folder `model` with larger heads, and its tokenizer, as `folder`."""
-    with_larger_heads(Qwen3ForCausalLM.from_pretrained(model, dtype=torch.float32)).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    larger.save_pretrained(output)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(output)

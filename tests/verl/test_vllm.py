@@ -16,12 +16,7 @@ import psutil
 import pytest
 import torch
 from conftest import compose_config
-from engine_conformance import (
-    STOP,
-    TOY,
-    vllm_config,
-    vllm_device,
-)
+from engine_conformance import STOP, TOY, vllm_config, vllm_device
 from larger_heads import save_with_larger_heads
 from ray.exceptions import RayActorError, RayTaskError
 
