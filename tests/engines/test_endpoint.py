@@ -28,16 +28,10 @@ SETTINGS = EndpointSettings(model="bytes", tokenizer="given", requests=QUICK)
 SAMPLING = Sampling(temperature=1.0, top_p=0.95, max_tokens=24)
 
 
-@pytest.fixture(scope="module")
-def _server() -> Iterator[Server]:
+@pytest.fixture
+def server() -> Iterator[Server]:
     with Server(MODEL, TOKENIZER) as server:
         yield server
-
-
-@pytest.fixture
-def server(_server: Server) -> Server:
-    _server.reset()
-    return _server
 
 
 def engine_of(server: Server, **changes: Any) -> EndpointEngine:
@@ -73,19 +67,9 @@ def test_the_request_says_how_to_draw_and_where_to_stop(server: Server, monkeypa
     (sent,) = server.asked
     assert sent.path == "/v1/completions"
     assert "Authorization" not in sent.headers
-    assert sent.body == {
-        "model": "bytes",
-        "prompt": CONTEXT.tolist(),
-        "max_tokens": 3,
-        "temperature": 0.6,
-        "top_p": 0.95,
-        "top_k": 20,
-        "seed": (2**40 + 5) % 2**31,
-        "ignore_eos": True,
-        "stop_token_ids": [STOP],
-        "skip_special_tokens": False,
-        "return_token_ids": True,
-    }
+    drawn = {"max_tokens": 3, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "seed": (2**40 + 5) % 2**31}
+    ends = {"ignore_eos": True, "stop_token_ids": [STOP], "skip_special_tokens": False, "return_token_ids": True}
+    assert sent.body == {"model": "bytes", "prompt": CONTEXT.tolist()} | drawn | ends
     monkeypatch.setenv("ENDPOINT_KEY", "sesame-123")
     ask(engine_of(server, dialect="openai", key_variable="ENDPOINT_KEY"), asked(5))
     assert server.asked[1].headers["Authorization"] == "Bearer sesame-123"
@@ -103,28 +87,17 @@ def test_a_server_that_does_not_know_the_dialect_is_read_by_its_text(server: Ser
     assert generation.stop is StopReason.STOP
 
 
-@pytest.mark.parametrize(
-    ("ids", "reason", "expected"),
-    [
-        ([65, 66], "length", [65, 66]),
-        ([], "stop", [STOP]),
-        ([65, STOP], "length", [65, STOP]),
-        ([5000], "length", [5000]),
-    ],
-)
-def test_a_turn_ended_as_its_last_id_and_the_reason_say(
-    server: Server, ids: list[int], reason: str, expected: list[int]
-) -> None:
-    server.change = {"token_ids": ids, "finish_reason": reason}
-    (generation,) = ask(engine_of(server), asked(0))
-    stop = StopReason.STOP if expected[-1] == STOP else StopReason.LENGTH
-    assert (generation.output_ids.tolist(), generation.stop) == (expected, stop)
+def test_a_turn_ended_as_its_last_id_and_the_reason_say(server: Server) -> None:
+    for ids, reason, stop in (([65, 5000], "length", "length"), ([], "stop", "stop"), ([65, STOP], "length", "stop")):
+        server.change = {"token_ids": ids, "finish_reason": reason}
+        (generation,) = ask(engine_of(server), asked(0))
+        assert (generation.output_ids.tolist(), generation.stop) == (ids or [STOP], StopReason(stop))
 
 
 def test_an_outage_is_no_answer(server: Server) -> None:
     """What is tried again, and how long for, is tested of the same client in tests/tools/test_search_servers.py."""
     for code, tries in ((500, 3), (400, 1)):
-        server.reset()
+        server.asked.clear()
         server.fault = status(code, b"no room")
         with pytest.raises(InfrastructureError, match=f"the endpoint of bytes cannot be had: .*{code}"):
             ask(engine_of(server), asked(1))
@@ -151,19 +124,11 @@ def test_a_reply_that_cannot_be_is_no_answer(server: Server, change: dict[str, A
         ask(engine, asked(0))
 
 
-@pytest.mark.parametrize(
-    ("field", "changes"),
-    [
-        ("endpoint.model", {"model": None}),
-        ("endpoint.tokenizer", {"tokenizer": None}),
-        ("endpoint.key_variable", {"key_variable": "sk-secret"}),
-        ("decoding.top_k", {"dialect": "openai"}),
-    ],
-)
-def test_settings_that_cannot_be_are_named(field: str, changes: dict[str, Any]) -> None:
+def test_settings_that_cannot_be_are_named() -> None:
     sampling = replace(SAMPLING, top_k=20)
     assert SETTINGS.problems("http://host/v1", sampling) == []
     assert "checkpoint" in SETTINGS.problems("http://me:secret@host/v1", sampling)[0]
-    (problem,) = replace(SETTINGS, **changes).problems("http://host/v1", sampling)
-    assert field in problem
-    assert "secret" not in problem
+    for name, value in {"model": None, "tokenizer": None, "key_variable": "sk-secret", "dialect": "openai"}.items():
+        (problem,) = replace(SETTINGS, **{name: value}).problems("http://host/v1", sampling)
+        assert ("decoding.top_k" if name == "dialect" else f"endpoint.{name}") in problem
+        assert "secret" not in problem

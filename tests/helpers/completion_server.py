@@ -25,14 +25,10 @@ class Server(json_server.Server):
         self._decoder.load(model.state_dict().items(), version=0)
         self._tokenizer = tokenizer
         self._lock = Lock()
-        self.reset()
-        super().__init__("/v1", self._reply)
-
-    def reset(self) -> None:
-        """As at the start."""
-        self.asked, self.knows_ids = [], True
+        self.knows_ids = True
         self.fault: Fault | None = None
         self.change: dict[str, Any] = {}
+        super().__init__("/v1", self._reply)
 
     def _reply(self, asked: Asked) -> Reply:
         body = json.dumps(self._complete(asked.body)).encode()

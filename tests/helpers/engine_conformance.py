@@ -40,10 +40,10 @@ class Bench:
     """A subject and the event loop that it lives in.
 
     A subject is an engine with what is around it, which can hold one of two sets of weights of one architecture:
-    `engine`; `networks`, transformers' models with the two sets in fp32; `context_limit`; `most_logprobs`;
-    `tolerance` in nats; and `push` (give it a set of weights in its own way), `rest` (what is between rollouts: a
-    sleeping engine sleeps until a push), `reset` (empty the prefix cache) and `cached_tokens` (of a context, those
-    that a request for it does not compute).
+    `engine`; `networks`, transformers' models with the two sets in fp32; `context_limit`; `tolerance` in nats; and
+    `push` (give it a set of weights in its own way), `rest` (what is between rollouts: a sleeping engine sleeps until a
+    push), `reset` (empty the prefix cache) and `cached_tokens` (of a context, those that a request for it does not
+    compute).
     """
 
     def __init__(self, subject: Any, runner: asyncio.Runner) -> None:
@@ -131,7 +131,7 @@ class EmbeddedDecoder:
     def __init__(self) -> None:
         self.networks = small_model(0, 16), small_model(1, 16)
         config = self.networks[0].config
-        self.context_limit, self.most_logprobs = config.max_position_embeddings, config.vocab_size
+        self.context_limit = config.max_position_embeddings
         self._decoder = Decoder(config, {STOP}, cache_tokens=4096)
         self.engine = BatchingEngine(self._call)
 
@@ -144,11 +144,10 @@ class EmbeddedDecoder:
     async def load(self, weights: Weights, version: int) -> None:
         self._decoder.load(weights.items(), version)
 
-    async def rest(self) -> None:
-        self._decoder.reset_cache()
-
     async def reset(self) -> None:
         self._decoder.reset_cache()
+
+    rest = reset
 
     async def cached_tokens(self, context: Ids) -> int:
         before = self._decoder.prefilled_tokens
@@ -167,7 +166,6 @@ class OnVerl:
         self.context_limit = int(config.verl["actor_rollout_ref"]["rollout"].get("max_model_len", 0))
         self.context_limit = self.context_limit or first.config.max_position_embeddings
         self.is_embedded = config.is_embedded
-        self.most_logprobs = first.config.vocab_size if self.is_embedded else 20
         self._folders = [folder / "first", folder / "second"]
         backend.save(self._folders[0])
         for _ in range(4):
@@ -221,7 +219,7 @@ def vllm_device() -> str:
     return device
 
 
-def vllm_config(model: Path, device: str = "cuda", *overrides: str) -> RunConfig:
+def vllm_config(model: Path, device: str, *overrides: str) -> RunConfig:
     """verl's own path to vLLM with one training process: FSDP2, verl's sender of weights, vLLM in its own process."""
     machine = {"cuda": ("profile=a100x8",), "cpu": ("profile=toy", "+engine=vllm_cpu")}[device]
     return compose_config(
