@@ -5,14 +5,12 @@ import os
 import shutil
 import signal
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
-import torch.distributed
 from conftest import compose_config
 from whole_runs import config_in
 
@@ -131,69 +129,44 @@ def test_ranks_wait_as_long_as_the_settings_say_and_vllm_is_sent_weights_in_its_
 ) -> None:
     """A worker's start where a run has several machines, and the model is not built yet."""
     session.settings_of(compose_config())  # verl settles its platform when it is imported
-    from verl.utils import distributed
-
     from rtpo.verl_harness import worker
 
-    told: list[dict[str, Any]] = []
-    sent: list[torch.dtype] = []
+    told: list[Any] = []
     monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # as verl sets it
     monkeypatch.setenv("RTPO_SOCKETS", "word")
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: bool(told))
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda **given: told.append(given))
-    for module in (worker, distributed):
-        monkeypatch.setattr(module, "get_device_name", lambda: "cuda")
-    monkeypatch.setattr(distributed, "get_nccl_backend", lambda: "nccl")
+    monkeypatch.setattr(worker, "get_device_name", lambda: "cuda")
+    monkeypatch.setattr(worker, "initialize_global_process_group_ray", lambda *given: told.append(given))
     job = SimpleNamespace(get_job_id=lambda: "job")
     monkeypatch.setattr(worker.ray, "get_runtime_context", lambda: job, raising=False)
     rollout = SimpleNamespace(zmq_handle="ipc:///tmp/job.sock")
-    rollout.update_weights = lambda weights, **_: sent.extend(weight.dtype for _, weight in weights)
-    run = compose_config("profile=a100x1", "verl.actor_rollout_ref.nccl_timeout=60")
-    start: Any = worker.AgentWorker.start
-    start(
-        SimpleNamespace(
-            config=session.settings_of(run).actor_rollout_ref,
-            actor=SimpleNamespace(set_loss_fn=lambda _: None),
-            init_model=lambda: distributed.initialize_global_process_group_ray(timeout_second=None),  # as verl's does
-            rollout=rollout,
-        )
-    )
-    (first,) = told
-    assert (first["backend"], first["timeout"]) == ("cpu:gloo,cuda:nccl", timedelta(0, 60))
+    rollout.update_weights = lambda weights, **_: told.extend(weight.dtype for _, weight in weights)
+    run = session.settings_of(compose_config("profile=a100x1", "verl.actor_rollout_ref.nccl_timeout=60"))
+    actor, start = SimpleNamespace(set_loss_fn=lambda _: None), cast(Any, worker.AgentWorker.start)
+    start(SimpleNamespace(config=run.actor_rollout_ref, actor=actor, init_model=lambda: None, rollout=rollout))
     rollout.update_weights([("weight", torch.ones(2, dtype=torch.float32))])
-    assert sent == [torch.bfloat16]
+    assert told == [(60, None), torch.bfloat16]
 
 
-@pytest.fixture
-def no_ray_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.setattr(session, "_started", None)
-    monkeypatch.setattr(session.ray, "is_initialized", lambda: False)
-
-
-@pytest.mark.usefixtures("no_ray_yet")
-def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def init(**_: object) -> None:
-        raise Exception("The current node timed out during startup.\nmore")  # as Ray does
-
-    monkeypatch.setattr(session.ray, "init", init)
-    with pytest.raises(MachineError, match=r"^Ray did not start: The current node timed out during startup\. [^\n]*$"):
-        start_ray(compose_config("profile=toy").profile)
-
-
-@pytest.mark.usefixtures("no_ray_yet")
-def test_ctrl_c_waits_until_ray_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the middle it can lock Ray's client for ever."""
-    started = []
+def test_a_ray_that_does_not_start_is_a_sentence_and_ctrl_c_waits_for_one_that_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the middle Ctrl-C can lock Ray's client for ever."""
+    profile, started = compose_config("profile=toy").profile, []
 
     def init(**_: object) -> None:
+        if started:
+            raise Exception("The current node timed out during startup.\nmore")  # as Ray does
         signal.raise_signal(signal.SIGINT)
         started.append(True)
 
-    monkeypatch.setattr(session.ray, "init", init)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
     with pytest.raises(KeyboardInterrupt):
-        start_ray(compose_config("profile=toy").profile)
+        start_ray(profile)
     assert started
+    with pytest.raises(MachineError, match=r"^Ray did not start: The current node timed out during startup\. [^\n]*$"):
+        start_ray(profile)
 
 
 def test_a_start_that_failed_binds_the_next_to_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
