@@ -61,8 +61,6 @@ def test_doing_nothing_scores_exactly_where_the_task_file_says_so() -> None:
     assert scored == {identity for identity, wanted in WANTED.items() if wanted.no_op_scores}
     splits = read_splits(FILE.with_name("split_tasks.json"))
     assert [uid(task) for task in official_tasks("held_out", 2, 0)] == list(splits["test"][:2])
-    if IS_OFFICIAL:
-        assert [len(scored & {*splits[name]}) for name in ("train", "test")] == [16, 7]
 
 
 def package_reward(task: Task, calls: Calls, said: Sequence[str]) -> float:
@@ -180,21 +178,18 @@ def test_the_opening_is_the_packages() -> None:
 
 
 @needs_tau2
-@pytest.mark.parametrize(
-    ("reply", "outcome", "says"),
-    [
-        (render_call("buy", {}), ("", ToolOutcome.MALFORMED), "Error: Tool 'buy' not found."),
-        (render_call("calculate", {"expression": "9 * * 9"}), ("calculate", ToolOutcome.PROGRAM_ERROR), "powers"),
-        (render_call("calculate", {"expression": "1+" * 501}), ("calculate", ToolOutcome.PROGRAM_ERROR), "longer than"),
-        (render_call("get_user_details", {"user_id": "\ud800"}), ("get_user_details", ToolOutcome.PROGRAM_ERROR), "?"),
-    ],
-)
-def test_calls_that_fail_are_told(reply: str, outcome: tuple[str, ToolOutcome], says: str) -> None:
-    env = AirlineEnv(SCRIPTED)
-    (feedback,), _ = play(env, TASKS[0], reply)
-    assert [(use.tool, use.outcome) for use in feedback.calls] == [outcome]
-    assert says in feedback.messages[0].content
-    assert env.snapshot().state.errors == (outcome[1] is not ToolOutcome.OK)
+def test_calls_that_fail_are_told() -> None:
+    for name, arguments, outcome, says in (
+        ("buy", {}, ToolOutcome.MALFORMED, "Error: Tool 'buy' not found."),
+        ("calculate", {"expression": "9 * * 9"}, ToolOutcome.PROGRAM_ERROR, "powers"),
+        ("calculate", {"expression": "1+" * 501}, ToolOutcome.PROGRAM_ERROR, "longer than"),
+        ("get_user_details", {"user_id": "\ud800"}, ToolOutcome.PROGRAM_ERROR, "?"),
+    ):
+        env = AirlineEnv(SCRIPTED)
+        (feedback,), _ = play(env, TASKS[0], render_call(name, arguments))
+        assert [use.outcome for use in feedback.calls] == [outcome]
+        assert says in feedback.messages[0].content
+        assert env.snapshot().state.errors == 1
 
 
 @needs_tau2

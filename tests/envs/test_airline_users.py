@@ -36,8 +36,8 @@ def settings(server: Server, **given: Any) -> ServerSettings:
     return ServerSettings(base_url=server.url, model="user-model", requests=QUICK, **given)
 
 
-def ask(user: Any, dialogue: Sequence[Said] = OPENING) -> str:
-    return str(asyncio.run(user.answer(SCENARIO, dialogue)))
+def ask(user: ServedUser, dialogue: Sequence[Said] = OPENING) -> str:
+    return asyncio.run(user.answer(SCENARIO, dialogue))
 
 
 def test_a_request_has_one_reply_whoever_asks_and_in_whatever_order(server: Server) -> None:
@@ -46,18 +46,10 @@ def test_a_request_has_one_reply_whoever_asks_and_in_whatever_order(server: Serv
     assert [ask(user, dialogue) for dialogue in dialogues] == ["reply 1", "reply 2", "reply 3"]
     assert [ask(user, dialogue) for dialogue in reversed(dialogues)] == ["reply 3", "reply 2", "reply 1"]
     assert [asked.path for asked in server.asked] == ["/v1/chat/completions"] * 3
-    assert server.asked[-1].body == {
-        "model": "user-model",
-        "temperature": 0.0,
-        "seed": 7,
-        "max_tokens": 99,
-        "messages": [
-            {"role": "system", "content": "You are a customer."},
-            {"role": "user", "content": "Hi!"},
-            {"role": "assistant", "content": "Cancel it."},
-            {"role": "user", "content": "Which?"},
-        ],
-    }
+    heard = [("system", SCENARIO.prompt), ("user", "Hi!"), ("assistant", "Cancel it."), ("user", "Which?")]
+    messages = [{"role": role, "content": content} for role, content in heard]
+    drawn = {"temperature": 0.0, "seed": 7, "max_tokens": 99}
+    assert server.asked[-1].body == {"model": "user-model", "messages": messages} | drawn
 
 
 def test_raw_replies_are_kept_and_read_by_the_next_process_and_the_key_is_in_the_header_alone(
