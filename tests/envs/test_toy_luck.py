@@ -2,7 +2,6 @@
 
 from collections import Counter
 from functools import partial
-from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -58,11 +57,8 @@ def test_siblings_inherit_what_was_tossed_and_toss_the_rest_themselves() -> None
 
 def test_without_luck_states_and_an_evaluation_s_rewards_are_as_they_were() -> None:
     assert {one.reward for one in paths(TWICE, TASK, 20, Role.EVAL)} == {1.0}
-    (plain,) = paths(ToySettings(), TASK, 1, Role.CHAIN)
-    (evaluated,) = paths(TWICE, TASK, 1, Role.EVAL)
-    before = b"Answering(uid='t', past=((' 5 * 3', ' 15'),), final=None)"
-    for one in (plain, evaluated):
-        assert one.turns[1].snapshot.digest == sha256(before).hexdigest()
+    (plain,), (evaluated,) = paths(ToySettings(), TASK, 1, Role.CHAIN), paths(TWICE, TASK, 1, Role.EVAL)
+    assert plain.turns[1].snapshot == evaluated.turns[1].snapshot
 
 
 def test_a_coin_after_a_turn_that_no_episode_has_is_refused() -> None:

@@ -2,25 +2,20 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import rtpo.toy.warm_start as toy
-from rtpo.core.chat import ChatFormat
-from rtpo.core.contexts import next_context
 from rtpo.envs.toy.math import Problem, parse_question, read_problems
 from rtpo.errors import DataError
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
-from rtpo.types import Message, Opening, StopReason, Task, as_ids
+from rtpo.types import Task
 
 SHIPPED = Path(toy.__file__).parent / "warm_start_math"
 TOKENIZER = build_tokenizer()
-CHAT = ChatFormat(TOKENIZER)
 TASK = Task(uid="toy_math/held_out/12+5*3", question=" compute 12 + 5 * 3", answer=27)
-CALL = "<think> first 5 * 3</think><tool_call> 5 * 3</tool_call>"
 
 
 @given(st.lists(st.integers(0, len(TOKENIZER) - 1).filter(lambda i: i != TOKENIZER.unk_token_id), max_size=40))
@@ -34,19 +29,6 @@ def test_ids_survive_decoding_and_encoding(ids: list[int]) -> None:
 def test_text_that_is_not_canonical_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="space"):
         encode_strict(TOKENIZER, text)
-
-
-@pytest.mark.parametrize(("mode", "keep_think"), [("strip_think", False), ("full", True)])
-def test_contexts_on_ids_are_the_rendered_conversation(mode: Any, keep_think: bool) -> None:
-    texts = {"user": TASK.question, "assistant": CALL, "tool": " 15"}
-    conversation = [{"role": role, "content": text} for role, text in texts.items()]
-    rendered = TOKENIZER.apply_chat_template(
-        conversation, tokenize=False, add_generation_prompt=True, keep_think=keep_think
-    )
-    context = CHAT.opening(Opening((Message("user", TASK.question),)))
-    output = as_ids(encode_strict(TOKENIZER, f"{CALL}<|im_end|>"))
-    context = next_context(context, output, CHAT.feedback([Message("tool", " 15")], StopReason.STOP), CHAT.tags, mode)
-    assert CHAT.decode(context) == rendered
 
 
 @given(st.integers(0, 3), *[st.integers(0, 99)] * 3, st.sampled_from("+-"))

@@ -68,19 +68,16 @@ def test_splits_are_disjoint_hold_no_problem_twice_and_depend_on_the_seed_alone(
 
 
 @both
-@pytest.mark.parametrize(
-    ("reply", "reward"),
-    [
-        ("<think> so answer RIGHT</think> answer\\boxed{ RIGHT}", 1.0),
-        ("\\boxed{ RIGHT} then\\boxed{ WRONG}", 0.0),
-        ("\\boxed{ RIGHT RIGHT}", 0.0),
-        ("<think>\\boxed{ RIGHT}</think> answer", 0.0),
-    ],
-)
-def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply: str, reward: float) -> None:
-    said = reply.replace("RIGHT", one.answer).replace("WRONG", one.wrong)
-    feedback, grade = episode(one, said)
-    assert (feedback, grade.reward) == ([Feedback((), True)], reward)
+def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy) -> None:
+    right = f"\\boxed{{ {one.answer}}}"
+    for reply, reward in {
+        f"<think> so answer {one.answer}</think> answer{right}": 1.0,
+        f"{right} then\\boxed{{ {one.wrong}}}": 0.0,
+        f"\\boxed{{ {one.answer} {one.answer}}}": 0.0,
+        f"<think>{right}</think> answer": 0.0,
+    }.items():
+        feedback, grade = episode(one, reply)
+        assert (feedback, grade.reward) == ([Feedback((), True)], reward)
 
 
 def episode(one: Toy, *replies: str) -> tuple[list[Feedback], Grade]:

@@ -64,13 +64,8 @@ def test_what_each_turn_adds_to_the_return_is_measured() -> None:
     lucky = WalkSettings(Luck(tuple(range(LENGTH)), 1.0))
 
     def play(plans: Any) -> list[Rollout]:
-        world = make_world(
-            ScriptedEngine(always(asking("boss"))),
-            make_env=partial(ToyWalkEnv, lucky),
-            max_turns=LENGTH,
-            max_turn_tokens=16,
-            max_context_tokens=320,
-        )
+        limits = {"max_turns": LENGTH, "max_turn_tokens": 16, "max_context_tokens": 320}
+        world = make_world(ScriptedEngine(always(asking("boss"))), make_env=partial(ToyWalkEnv, lucky), **limits)
         return run_episodes(world, plans, Sampling(), on_retry=pytest.fail)
 
     deviation, left = variance.decided(play, problems("train", 8, seed=0), LENGTH)

@@ -176,28 +176,22 @@ def test_a_server_that_is_not_there_is_an_outage(server: Server) -> None:
     assert (facts["backend"], facts["url"], len(server.asked)) == ("http", server.url, 1)
 
 
-def test_retry_after_is_waited_for_by_every_request(server: Server) -> None:
-    world = SearchWorld(retriever(server, replace(ONCE, longest_wait_seconds=2)))
+def test_every_request_waits_for_retry_after_and_for_its_turn_and_a_longer_wait_ends_the_tries(server: Server) -> None:
+    world = SearchWorld(retriever(server, replace(ONCE, longest_wait_seconds=2, per_second=50)))
     server.in_turn(Reply(429, headers={"Retry-After": "1"}))
     begin = time.monotonic()
     fails(world, "first")
     ask(world, "second")
     assert time.monotonic() - begin > 0.9
-
-
-def test_a_longer_retry_after_than_may_be_waited_ends_the_tries(server: Server) -> None:
-    hour = time.time() + 3600
-    for value in (formatdate(hour), "9" * 400):
-        server.answer = lambda asked, value=value: Reply(429, headers={"Retry-After": value})
-        fails(SearchWorld(retriever(server)))
-    assert len(server.asked) == 2
-
-
-def test_requests_begin_evenly_apart(server: Server) -> None:
-    world, begin = SearchWorld(retriever(server, replace(QUICK, per_second=50))), time.monotonic()
+    begin = time.monotonic()
     for query in range(6):
         ask(world, str(query))
     assert time.monotonic() - begin >= 5 / 50
+    server.asked.clear()
+    for value in (formatdate(time.time() + 3600), "9" * 400):
+        server.answer = lambda asked, value=value: Reply(429, headers={"Retry-After": value})
+        fails(SearchWorld(retriever(server)))
+    assert len(server.asked) == 2
 
 
 def test_equal_queries_at_once_share_one_request_and_its_failure(server: Server) -> None:
