@@ -25,32 +25,28 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 TESTS: dict[str, tuple[str, ...]] = {
-    "rtpo/rtpo.py": ("test_rtpo.py", "test_baselines.py"),
-    "rtpo/credit.py": ("test_credit.py", "test_baselines.py"),
-    "rtpo/rows.py": ("test_rows.py",),
-    "rtpo/core/losses.py": ("test_losses.py",),
-    "rtpo/core/contexts.py": ("test_contexts.py",),
-    "rtpo/core/packing.py": ("test_packing.py", "test_harness.py"),
-    "rtpo/core/trees.py": ("test_trees.py",),
-    "rtpo/harness/budget.py": ("test_budget.py", "test_harness.py"),
-    "rtpo/harness/durable.py": ("test_durable.py", "test_crashes.py"),
-    "rtpo/harness/episodes.py": ("test_episodes.py", "test_harness.py"),
-    "rtpo/run/records.py": ("test_records.py", "test_saves.py"),
-    "rtpo/tools/python/pool.py": ("test_python_machine.py", "test_python_tool.py"),
-    "rtpo/tools/python/python_seccomp.py": (
-        "test_python_machine.py",
-        "test_python_tool.py",
-        "test_hostile_programs.py",
-    ),
-    "rtpo/rewards/grading.py": ("test_grading.py",),
-    "analysis/stats.py": ("test_intervals.py", "test_estimates.py", "test_golden.py"),
-    "baselines/grpo.py": ("test_grpo.py", "test_baselines.py"),
-    "baselines/seeupo.py": ("test_seeupo.py", "test_baselines.py"),
-    "baselines/arpo.py": ("test_arpo.py", "test_baselines.py"),
-    "baselines/tree_grpo.py": ("test_tree_grpo.py", "test_baselines.py"),
-    "baselines/refuel.py": ("test_refuel.py", "test_baselines.py"),
-    "baselines/gigpo.py": ("test_same_state.py", "test_baselines.py"),
-    "baselines/anchored.py": ("test_same_state.py", "test_baselines.py", "test_baseline_bias.py"),
+    "rtpo/rtpo.py": ("test_rtpo", "test_baselines"),
+    "rtpo/credit.py": ("test_credit", "test_baselines"),
+    "rtpo/rows.py": ("test_rows",),
+    "rtpo/core/losses.py": ("test_losses",),
+    "rtpo/core/contexts.py": ("test_contexts",),
+    "rtpo/core/packing.py": ("test_packing", "test_harness"),
+    "rtpo/core/trees.py": ("test_trees",),
+    "rtpo/harness/budget.py": ("test_budget", "test_harness"),
+    "rtpo/harness/durable.py": ("test_durable", "test_crashes"),
+    "rtpo/harness/episodes.py": ("test_episodes", "test_harness"),
+    "rtpo/run/records.py": ("test_records", "test_saves"),
+    "rtpo/tools/python/pool.py": ("test_python_machine", "test_python_tool"),
+    "rtpo/tools/python/python_seccomp.py": ("test_python_machine", "test_python_tool", "test_hostile_programs"),
+    "rtpo/rewards/grading.py": ("test_grading",),
+    "analysis/stats.py": ("test_intervals", "test_estimates", "test_golden"),
+    "baselines/grpo.py": ("test_grpo", "test_baselines"),
+    "baselines/seeupo.py": ("test_seeupo", "test_baselines"),
+    "baselines/arpo.py": ("test_arpo", "test_baselines"),
+    "baselines/tree_grpo.py": ("test_tree_grpo", "test_baselines"),
+    "baselines/refuel.py": ("test_refuel", "test_baselines"),
+    "baselines/gigpo.py": ("test_same_state", "test_baselines"),
+    "baselines/anchored.py": ("test_same_state", "test_baselines", "test_baseline_bias"),
 }
 GUARDS = ("strict", "frozen", "slots")
 """arguments that are left alone"""
@@ -103,20 +99,12 @@ def caught(clone: Path, module: str, source: str, limit: float) -> bool:
     file = clone / module
     whole = file.read_text()
     file.write_text(source)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-qx",
-        "-p",
-        "no:cacheprovider",
-        *(str(path) for name in TESTS[module] for path in (clone / "tests").rglob(name)),
-    ]
+    tests = [str(path) for name in TESTS[module] for path in (clone / "tests").rglob(f"{name}.py")]
+    command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *tests]
     try:
         # processes that a test starts have the fault, too
-        ended = subprocess.run(
-            command, cwd=clone, env=os.environ | {"PYTHONPATH": str(clone)}, capture_output=True, timeout=limit
-        )
+        environment = os.environ | {"PYTHONPATH": str(clone)}
+        ended = subprocess.run(command, cwd=clone, env=environment, capture_output=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return True
     finally:

@@ -174,7 +174,7 @@ def test_a_page_holds_nothing_but_its_own_elements(hostile: Path) -> None:
 
 @pytest.mark.needs("chromium")
 def test_a_browser_runs_no_script_of_hostile_text(hostile: Path, tmp_path: Path) -> None:
-    """Nor the one that got into the page, which its policy stops; without the policy it runs, so that this can fail."""
+    """One that got into the page is stopped by its policy; without the policy it runs, so that this can fail."""
     html = hostile.read_text(encoding="utf-8").replace("</section>", f"</section>{HOSTILE[0]}")
     assert HOSTILE[0] in html
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=1000"]

@@ -50,7 +50,9 @@ def test_k3_clamps_the_log_ratio() -> None:
 
 def test_what_is_not_finite_or_of_another_shape_is_refused() -> None:
     for bad in (np.nan, -np.inf):
-        with pytest.raises(NonFinite, match="logp_recorded"):
-            mismatch(TRAIN, np.where(TURNS, bad, RECORDED), ENGINE, TURNS)
+        for place, name in enumerate(("logp_train", "logp_recorded", "logp_engine")):
+            logprobs = [np.where(TURNS, bad if at == place else 0, -1.0) for at in range(3)]
+            with pytest.raises(NonFinite, match=name):
+                mismatch(*logprobs, TURNS)
     with pytest.raises(ValueError, match="logp_engine"):
         mismatch(TRAIN, RECORDED, ENGINE[:2], TURNS)

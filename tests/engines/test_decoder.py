@@ -88,9 +88,11 @@ def test_logprobs_equal_a_full_forward_pass(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     requests = requests_of(random_contexts(MIXED) * 5, temperature=temperature, max_tokens=24)
-    generations, after = decoder_of(model).generate(requests), torch.get_num_threads()
-    torch.set_num_threads(before)
-    assert after == threads
+    try:
+        generations = decoder_of(model).generate(requests)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
     assert {g.stop for g in generations} == {StopReason.STOP, StopReason.LENGTH}
     assert_full_forward(model, requests, generations, temperature)
     for generation in generations:

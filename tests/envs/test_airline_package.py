@@ -6,11 +6,12 @@ from collections.abc import Callable
 from importlib import invalidate_caches
 from operator import methodcaller
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rtpo.envs.airline.desk import _Copied
+from rtpo.envs.airline.desk import Desk, _Copied
 from rtpo.envs.airline.package import COMMIT, find_package
 from rtpo.errors import MachineError
 
@@ -78,3 +79,17 @@ def test_what_the_adapter_cannot_follow_is_refused_and_noted() -> None:
         with pytest.raises(NotImplementedError):
             use(table)
         assert (table.unfollowed, dict(table)) == (name, {"a": 1})
+
+
+def test_a_tool_that_the_adapter_cannot_follow_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get_response(tables: dict[str, Any]) -> SimpleNamespace:
+        with pytest.raises(NotImplementedError):
+            tables["users"].pop("a")
+        return SimpleNamespace(content="the call's own error", error=True)
+
+    desk = Desk.__new__(Desk)
+    desk.writers, desk._package = frozenset({"book"}), SimpleNamespace(version="9", call_type=SimpleNamespace)
+    monkeypatch.setattr(desk, "_tables", lambda changes: {"users": {"a": 1}})
+    monkeypatch.setattr(desk, "_environment", lambda all: SimpleNamespace(get_response=lambda call: get_response(all)))
+    with pytest.raises(MachineError, match="pop"):
+        desk.call((), "book", {})

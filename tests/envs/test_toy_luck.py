@@ -55,10 +55,14 @@ def test_siblings_inherit_what_was_tossed_and_toss_the_rest_themselves() -> None
         assert {coins(one, 2) for one in siblings} == ({coins(trunk, 2)} if k else {(True,), (False,)})
 
 
-def test_without_luck_states_and_an_evaluation_s_rewards_are_as_they_were() -> None:
+def test_an_evaluation_has_no_luck_and_the_policy_sees_none() -> None:
     assert {one.reward for one in paths(TWICE, TASK, 20, Role.EVAL)} == {1.0}
     (plain,), (evaluated,) = paths(ToySettings(), TASK, 1, Role.CHAIN), paths(TWICE, TASK, 1, Role.EVAL)
     assert plain.turns[1].snapshot == evaluated.turns[1].snapshot
+    lucky, again, plain = (paths(one, TASK, 20, Role.CHAIN) for one in (TWICE, TWICE, ToySettings()))
+    assert [one.reward for one in lucky] == [one.reward for one in again]
+    seen = [[[turn.context_ids.tolist() for turn in one.turns] for one in each] for each in (lucky, plain)]
+    assert seen[0] == seen[1]
 
 
 def test_a_coin_after_a_turn_that_no_episode_has_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The toy math task: its tokenizer, contexts and problems."""
+"""The toy math task: its tokenizer and problems."""
 
 import json
 from pathlib import Path

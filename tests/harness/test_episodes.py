@@ -90,6 +90,10 @@ def test_a_fork_from_every_boundary_starts_where_the_trunk_was(rollout_context: 
             assert asked == [turn.context_ids.tobytes() for turn in sibling.own_turns]
         assert len({sibling.turns[k].output_ids.tobytes() for sibling in siblings}) > 1
         assert {request.route for request in engine.requests} == {trunk.uid}  # where its keys and values are
+        engine.failures = 2  # and tried again
+        (again,) = run_episodes(world, [Plan("again", boundary, Role.SIBLING)], Sampling(), on_retry=print)
+        assert (again.start_k, again.turns[:k], again.parent_uid) == (k, trunk.turns[:k], trunk.uid)
+        assert again.turns[k].context_ids.tobytes() == trunk.turns[k].context_ids.tobytes()
     with pytest.raises(IndexError, match="3"):
         trunk.boundary(3)
 

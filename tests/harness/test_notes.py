@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scripted import RecordingHarness, scripted_harness, solver
 
-from rtpo.errors import AlgorithmError
+from rtpo.errors import AlgorithmError, DataError
 from rtpo.types import StopReason
 
 
@@ -74,3 +74,7 @@ def test_a_save_has_the_state_that_its_step_began_with_bit_for_bit(tmp_path: Pat
     again.load(tmp_path, pickle.loads(saved))
     assert repr(again.state) == repr(PLAIN)
     assert (again.numbers, again.step) == ({"n": 2.0}, 1)
+    older = pickle.loads(saved)
+    del older["numbers"]
+    with pytest.raises(DataError, match="version"):
+        again.load(tmp_path, older)

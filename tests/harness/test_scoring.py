@@ -48,6 +48,8 @@ def test_the_first_mini_batch_is_scored_by_its_own_step(
     served, before = harness.step_log.updates[0], again.step_log.updates[0]
     assert served["measured_rows"] == len(rows)
     assert measured(served) == measured(before)
+    assert (served["mismatch/context/kl_k3"] > 1e-3) == (context == "flattened")
+    assert served["mismatch/engine/kl_k3"] == pytest.approx(0, abs=1e-12)
     np.testing.assert_array_equal(harness.backend.steps[0].packed.ids, again.backend.steps[0].packed.ids)
 
 

@@ -80,7 +80,6 @@ IN_A_STEP = {
     "an optimizer step taken": Moment(LocalBackend, "step", after=True),
     "between two phases": Moment(LocalBackend, "push", 4),
 }
-"""moments of a run, each in a process that goes on after the one before"""
 IN_ITS_RECORDS = {
     "a checkpoint half written": Moment(torch, "save", 2, half=_half_checkpoint),
     "a save whole, not in its place": Moment(Path, "rename", 2, fits=lambda a: a[0].suffix == ".partial"),
@@ -98,6 +97,7 @@ IN_ITS_RECORDS = {
     "the manifest not in its place": Moment(Path, "replace", fits=_of_file(1, "manifest.json")),
 }
 MOMENTS = IN_A_STEP | IN_ITS_RECORDS
+"""of a run, each in a process that goes on after the one before"""
 FULL: dict[str, tuple[Moment, Callable[[Arguments], int]]] = {
     "the weights": (Moment(torch, "save", 2), lambda a: 100_000),
     "the rest of a save": (Moment(Path, "write_bytes", 2, fits=_of_file(0, "state.pkl")), lambda a: len(a[1]) // 2),

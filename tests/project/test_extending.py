@@ -40,7 +40,7 @@ def test_what_the_page_claims_holds_and_the_projects_own_tests_take_what_was_add
     parts = [words[words.index("-k") + 1] for words in given if "-k" in words]
     whole = [Path(word).stem for words in given if "-k" not in words for word in words]
     assert "test_structure" in whole
-    apart = "stand_in_the_composed or imports_without_verl"  # long, and of none of what was added
+    apart = "stand_in_the_composed or imports_without_verl"  # long
     names = f"({' or '.join([*parts, *whole, 'extended', 'index_has'])}) and not ({apart})"
     paths = os.pathsep.join(map(str, [project, project / "tests", project / "tests" / "helpers"]))
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": paths, "HOME": str(project), "OMP_NUM_THREADS": "1"}

@@ -101,6 +101,7 @@ def test_verl_ray_and_vllm_are_imported_in_one_package() -> None:
 
 def test_the_harness_imports_no_algorithm_and_branches_on_none() -> None:
     assert {"rtpo.harness.harness", "rtpo.run.config", "rtpo.verl_harness.backend"} <= set(map(module_name, HARNESS))
+    assert compared_strings(ast.parse("name == 'rtpo'")) == {"rtpo"}
     for path in HARNESS:
         tree = ast.parse(path.read_text())
         assert [name for name in imports(tree) if name.startswith(("baselines", *MODULES.values()))] == [], path

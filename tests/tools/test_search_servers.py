@@ -116,7 +116,7 @@ def test_the_key_is_nowhere_but_in_its_header(server: Server, web: SearchSetting
     assert all(asked.headers["X-Subscription-Token"] == KEY for asked in server.asked)
 
 
-def test_a_key_does_not_follow_a_redirect_and_one_that_is_missing_or_malformed_is_refused_at_the_start(
+def test_a_key_does_not_follow_a_redirect_and_one_that_is_empty_or_malformed_is_refused_at_the_start(
     server: Server, web: SearchSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Server("/retrieve", lambda asked: found()) as other:
@@ -176,7 +176,7 @@ def test_a_server_that_is_not_there_is_an_outage(server: Server) -> None:
     assert (facts["backend"], facts["url"], len(server.asked)) == ("http", server.url, 1)
 
 
-def test_every_request_waits_for_retry_after_and_for_its_turn_and_a_longer_wait_ends_the_tries(server: Server) -> None:
+def test_requests_keep_to_retry_after_and_to_the_rate_and_a_longer_wait_ends_the_tries(server: Server) -> None:
     world = SearchWorld(retriever(server, replace(ONCE, longest_wait_seconds=2, per_second=50)))
     server.in_turn(Reply(429, headers={"Retry-After": "1"}))
     begin = time.monotonic()
@@ -184,8 +184,11 @@ def test_every_request_waits_for_retry_after_and_for_its_turn_and_a_longer_wait_
     ask(world, "second")
     assert time.monotonic() - begin > 0.9
     begin = time.monotonic()
-    for query in range(6):
-        ask(world, str(query))
+
+    async def at_once() -> None:
+        await asyncio.gather(*(world.call(str(query)) for query in range(6)))
+
+    asyncio.run(at_once())
     assert time.monotonic() - begin >= 5 / 50
     server.asked.clear()
     for value in (formatdate(time.time() + 3600), "9" * 400):

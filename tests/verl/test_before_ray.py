@@ -147,7 +147,7 @@ def test_ranks_wait_as_long_as_the_settings_say_and_vllm_is_sent_weights_in_its_
     assert told == [(60, None), torch.bfloat16]
 
 
-def test_a_ray_that_does_not_start_is_a_sentence_and_ctrl_c_waits_for_one_that_does(
+def test_a_failed_start_of_ray_is_one_sentence_and_ctrl_c_waits_until_ray_has_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In the middle Ctrl-C can lock Ray's client for ever."""

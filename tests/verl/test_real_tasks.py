@@ -27,7 +27,7 @@ QUESTIONS = [f"Where was the painter Ada Holm born? ({number})" for number in ra
 """enough for both splits"""
 STEPS = {
     "rtpo": ("algorithm=rtpo", "algorithm.trunks=2", "algorithm.group_size=5"),
-    "grpo": ("algorithm=grpo", "algorithm.chains=12", "algorithm.minibatches=1"),
+    "gspo": ("algorithm=gspo", "algorithm.chains=12", "algorithm.minibatches=1"),
     "arpo": ("algorithm=arpo", "algorithm.roots=8", "algorithm.paths=24", "algorithm.minibatches=1"),
     "refuel": ("algorithm=refuel", "algorithm.pairs=24", "algorithm.minibatches=1"),
 }

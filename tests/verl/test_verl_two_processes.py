@@ -84,7 +84,7 @@ def test_scores_and_gradients_are_the_same(one: Measured, two: Measured) -> None
         np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
-def test_a_run_is_the_same_though_two_left_it_between_two_phases(one: Measured, two: Measured) -> None:
+def test_two_processes_that_left_a_run_and_resumed_it_end_as_one_process(one: Measured, two: Measured) -> None:
     """The same tokens, and log-probs and weights that differ by rounding."""
     assert [run.manifest["resumed"] for run in (one.run, two.run)] == [0, 1]
     for file in ("paths.jsonl", "evaluations.jsonl"):
