@@ -49,7 +49,6 @@ which the group is put up three times; others go to any"""
 LONG = ("test_python_tool", "test_view")
 """files of half a minute and more that the alphabet would put last"""
 
-
 LACKS = {name: part.lack for name, part in machine.PARTS.items()}
 MISSING = machine.in_one_line(LACKS)
 

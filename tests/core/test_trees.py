@@ -145,14 +145,12 @@ def test_a_tree_has_every_beginning_once(rows: list[Ids]) -> None:
 def test_a_cut_is_the_cheapest_within_the_limit(rows: list[Ids], limit: int, even: int, together: int) -> None:
     """Of all divisions of the sorted rows that divide no run, and go over the limit with single runs alone."""
     order = sorted(range(len(rows)), key=lambda row: rows[row].tolist())
-
-    def runs(part: Sequence[int]) -> set[int]:
-        return {row // together for row in part}
+    run_of = [row // together for row in order]
 
     def size(part: Sequence[int]) -> int:
         return len(tree([rows[row] for row in part]).ids)
 
-    places = [place for place in range(len(rows) + 1) if not runs(order[:place]) & runs(order[place:])]
+    places = [place for place in range(len(rows) + 1) if not {*run_of[:place]} & {*run_of[place:]}]
     least = {0: 0.0}
     for last, stop in pairwise(places):
         sizes = {start: size(order[start:stop]) for start in places if start < stop}
