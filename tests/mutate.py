@@ -48,10 +48,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "baselines/gigpo.py": ("test_same_state", "test_baselines"),
     "baselines/anchored.py": ("test_same_state", "test_baselines", "test_baseline_bias"),
 }
-GUARDS = ("strict", "frozen", "slots")
-"""arguments that are left alone"""
-MADE = ("empty", "zeros")
-"""functions of numpy whose first argument is left alone"""
+GUARDS = ("strict", "frozen", "slots")  # arguments that are left alone
+MADE = ("empty", "zeros")  # functions of numpy whose first argument is left alone
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult},
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
