@@ -181,11 +181,10 @@ class Trial:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--at-once", type=int, default=4)
     options = parser.parse_args(arguments)
     faults, began = draw(options.seed, 10), time.monotonic()
     at = Path(tempfile.mkdtemp(prefix="chaos-"))
-    with ThreadPoolExecutor(options.at_once) as pool:
+    with ThreadPoolExecutor(4) as pool:
         places = [at / str(n) for n in range(len(faults) + 1)]
         whole, *trials = pool.map(Trial, places, (None, *faults))
     print("| fault | after line | what happened | end |\n|---|---|---|---|")

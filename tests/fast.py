@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parent
 FOLDERS = ("core", "harness", "methods")
 BESIDE = ("test_records", "test_tabular", "test_toy_knowledge", "test_toy_math", "test_toy_walk")
 """files of other folders"""

@@ -65,8 +65,8 @@ def test_tool_calls_are_counted_over_the_first_questions(run: Path) -> None:
         sample(3, 1.0, calls=1, ok=1),
     ]
     later = [sample(each["position"], 1.0, calls=9, ok=9) | {"sample": 1} for each in firsts]
-    found = cells(audit.tool_table(write_evaluation(run, "gsm8k", [*firsts, *later]), 3))
-    values = [value for (value,) in found.values()]
+    table = cells(audit.tool_table(write_evaluation(run, "gsm8k", [*firsts, *later]), 3))
+    values = [value for (value,) in table.values()]
     assert values == ["3", "66.67", "1.00", "1", "1", "1", "2/3", "2/3", "1/2", "1/2", "1"]
 
 
@@ -84,9 +84,9 @@ def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.
     ]
     lines += [line | {"when": "before", "reward": 1.0} for line in lines] + [lines[0] | {"mode": "greedy"}]
     run = write_run(tmp_path, "rtpo", 0, [], lines)
-    found = cells(audit.airline_table(run, TASKS))
-    assert [found[f"{name}, %"][0] for name in ("Pass@1", "Pass@4", "Pass^4")] == ["25.00", "100.00", "0.00"]
-    assert found["Pass@1 on tasks that need a write, %"] == ("25.00",)
-    assert found["Writes attempted an episode"] == ("1.00",)
+    table = cells(audit.airline_table(run, TASKS))
+    assert [table[f"{name}, %"][0] for name in ("Pass@1", "Pass@4", "Pass^4")] == ["25.00", "100.00", "0.00"]
+    assert table["Pass@1 on tasks that need a write, %"] == ("25.00",)
+    assert table["Writes attempted an episode"] == ("1.00",)
     assert audit.main(["airline", str(run), "--tasks", str(TASKS), "--format", "csv"]) == 0
     assert "Response tokens a success,80.0" in capsys.readouterr().out

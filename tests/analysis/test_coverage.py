@@ -31,7 +31,7 @@ def test_success_is_covered(pairs: int, spread: float, own: float) -> None:
     random, missed = np.random.default_rng(pairs), 0
     for _ in range(TRIALS):
         shared = random.normal(0, 1.2, QUESTIONS)
-        one, other = (answers(random, shared + random.normal(0, own, QUESTIONS), spread, pairs) for _ in range(2))
-        found = interval(one - other, strata=SHAPES[pairs])
-        missed += not found.low <= 0 <= found.high
+        first, second = (answers(random, shared + random.normal(0, own, QUESTIONS), spread, pairs) for _ in range(2))
+        difference = interval(first - second, strata=SHAPES[pairs])
+        missed += not difference.low <= 0 <= difference.high
     assert missed / TRIALS <= 0.07

@@ -55,10 +55,10 @@ def test_parts_follow_the_formula_to_first_order(formula: str) -> None:
         return evaluate(formula, {"a": a, "b": Estimate(0.6)}.__getitem__)
 
     slope = (of(Estimate(estimated.value + 1e-6)).value - of(Estimate(estimated.value)).value) / 1e-6
-    found, own = of(estimated).parts, estimated.parts
-    assert found is not None
+    parts, own = of(estimated).parts, estimated.parts
+    assert parts is not None
     assert own is not None
-    assert found.to_numpy() == pytest.approx(slope * own.to_numpy(), rel=1e-3)
+    assert parts.to_numpy() == pytest.approx(slope * own.to_numpy(), rel=1e-3)
 
 
 def test_answers_that_are_all_alike_have_wilsons_interval() -> None:

@@ -109,10 +109,10 @@ def toy_differences() -> pd.DataFrame:
     study = of_study("toy")
     pairs = dict.fromkeys(tuple(claim["pair"]) for claim in paper_claims.study_claims())
     for (first, second), rate, task, measure in product(pairs, ("own", "common"), study.tasks, MEASURES):
-        found = compare(study, task, first, second, measure, is_common=rate == "common")
-        if found is not None and found.interval is not None:
+        difference = compare(study, task, first, second, measure, is_common=rate == "common")
+        if difference is not None and difference.interval is not None:
             key = {"task": task, "rate": rate, "first": first, "second": second, "quantity": measure}
-            rows.append({**key, **_interval(found.interval)})
+            rows.append({**key, **_interval(difference.interval)})
     return pd.DataFrame(rows)
 
 
@@ -128,8 +128,8 @@ def toy_rates() -> pd.DataFrame:
 
 
 def _compared(theorem: int, key: str, comparisons: pd.DataFrame) -> Iterator[Row]:
-    for one in comparisons.to_dict("records"):
-        yield {"theorem": theorem, "quantity": key, **{str(name): value for name, value in one.items()}}
+    for comparison in comparisons.to_dict("records"):
+        yield {"theorem": theorem, "quantity": key, **{str(name): value for name, value in comparison.items()}}
 
 
 def theory() -> pd.DataFrame:

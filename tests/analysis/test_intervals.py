@@ -11,18 +11,18 @@ from analysis.stats import Interval, holm, interval, normal, over_seeds, p_value
 
 def test_one_run_is_the_usual_interval_over_questions() -> None:
     values = np.repeat([0.0, 1.0], [150, 50])[None]
-    found = interval(values)
+    computed = interval(values)
     half = 1.972 * np.sqrt(0.25 * 0.75 / 199)
-    assert (found.mean, found.runs, found.questions) == (0.25, 1, 200)
-    assert (found.low, found.high) == pytest.approx((0.25 - half, 0.25 + half), abs=1e-4)
+    assert (computed.mean, computed.runs, computed.questions) == (0.25, 1, 200)
+    assert (computed.low, computed.high) == pytest.approx((0.25 - half, 0.25 + half), abs=1e-4)
 
 
 @pytest.mark.parametrize(
     ("values", "mean", "half"), [([1, 2, 6], 3.0, 4.3027 * (7 / 3) ** 0.5), ([1, 3], 2.0, 12.7062)]
 )
 def test_a_number_a_seed_has_the_t_interval(values: list[float], mean: float, half: float) -> None:
-    for found in (over_seeds(values), interval(np.array(values)[:, None])):
-        assert (found.mean, found.low, found.high) == pytest.approx((mean, mean - half, mean + half), abs=1e-3)
+    for computed in (over_seeds(values), interval(np.array(values)[:, None])):
+        assert (computed.mean, computed.low, computed.high) == pytest.approx((mean, mean - half, mean + half), abs=1e-3)
     assert np.isnan(over_seeds(values[:1]).low)
 
 
@@ -34,14 +34,14 @@ def test_the_interval_is_that_computed_by_pandas(spread: float, strata: str) -> 
     values = random.normal(random.normal(0, spread, 40), 0.2, (5, 40)) + random.normal(0, 0.05, (5, 1))
     values += np.array([[letter == "b"] for letter in strata])
     table = pd.DataFrame(values, pd.MultiIndex.from_arrays([list(strata), range(5)]))
-    found = interval(values, strata=strata)
-    assert (found.mean, found.high - found.mean) == pytest.approx((values.mean(), half_width(table)))
+    computed = interval(values, strata=strata)
+    assert (computed.mean, computed.high - computed.mean) == pytest.approx((values.mean(), half_width(table)))
 
 
 def test_runs_without_a_partner_say_nothing_of_other_seeds() -> None:
     values = np.random.default_rng(0).random((3, 50))
-    found = interval(values, strata=range(3))
-    assert found.low < found.high
+    computed = interval(values, strata=range(3))
+    assert computed.low < computed.high
     assert np.isnan(interval(values[:, :1], strata=range(3)).low)
 
 
@@ -80,6 +80,7 @@ def test_a_p_value_is_one_less_the_level_of_the_interval_that_ends_at_0() -> Non
     # t = 3 / sqrt(7 / 3) with 2 degrees of freedom
     assert p_value([values / 3], [0, 0, 0]) == pytest.approx(0.1885, abs=1e-4)
     assert p_value([-values / 3], [0, 0, 0]) == pytest.approx(0.1885, abs=1e-4)
+    assert p_value([values / 3 - 1], [0, 0, 0]) == 1
     assert np.isnan(p_value([values[:1]], [0]))
 
 

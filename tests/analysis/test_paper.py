@@ -14,8 +14,8 @@ from rtpo.errors import DataError
 
 def test_a_mistyped_number_is_seen() -> None:
     text = SOURCE.read_text(encoding="utf-8").replace('"+66.78", "2251"', '"+66.87", "2251"')
-    known, found = ({slip.place for slip in slips(paper)} for paper in (load_paper(), read_paper(text)))
-    assert found - known == {"math_knowledge_toolcall_results.rtpo.over_vanilla", "stated.over_vanilla"}
+    known, seen = ({slip.place for slip in slips(paper)} for paper in (load_paper(), read_paper(text)))
+    assert seen - known == {"math_knowledge_toolcall_results.rtpo.over_vanilla", "stated.over_vanilla"}
 
 
 READERS: dict[Path, Callable[[str], object]] = {
@@ -25,7 +25,7 @@ READERS: dict[Path, Callable[[str], object]] = {
 }
 
 
-def test_a_name_or_number_that_cannot_be_is_refused() -> None:
+def test_a_wrong_name_or_number_is_refused() -> None:
     for file, old, new, named in (
         (SOURCE, '"97.50", "73.33"', '97.50, "73.33"', "'amc23_p4'"),
         (SOURCE, '"97.50", "73.33"', '"97.50"', "'arpo'"),

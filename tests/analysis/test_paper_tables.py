@@ -155,8 +155,8 @@ def test_a_claim_is_judged_on_our_cells(tmp_path: Path) -> None:
     for label, seed in ((label, seed) for label in ("rtpo", "rtpo_off") for seed in range(3)):
         right = (4, 0, 4 * (label == "rtpo"), 0)
         write_evaluation(run(tmp_path, "drift_a100x8_search_paper", label, seed), "xbench", questions("xbench", right))
-    found = parts(tmp_path)
-    rows = found[(found["claim"] == "continuation") & (found["scale"] == "paper")].set_index("what")
+    claims = parts(tmp_path)
+    rows = claims[(claims["claim"] == "continuation") & (claims["scale"] == "paper")].set_index("what")
     xbench = rows.loc["XBench, on-policy minus off-policy"]
     assert (xbench["verdict"], xbench["mean"], xbench["n"]) == ("supported", pytest.approx(25), 3)
     assert rows.loc["GAIA, on-policy minus off-policy", "verdict"] == "not run"

@@ -70,13 +70,13 @@ def test_a_study_is_run_part_by_part_and_goes_on(
 
     train_part(study, "rates", StopRequest())
     study.freeze()
-    found = {rate: load_run(study.folder(place).path) for place, rate in study.search()}
+    trained = {rate: load_run(study.folder(place).path) for place, rate in study.search()}
     success = {
-        rate: run.answers.query("when == 'after' and mode == 'paper'")["reward"].mean() for rate, run in found.items()
+        rate: run.answers.query("when == 'after' and mode == 'paper'")["reward"].mean() for rate, run in trained.items()
     }
     assert found_in(tmp_path) == {"toy_math": {"grpo": max(sorted(success), key=lambda rate: success[rate])}}
-    assert {run.runs["learning_rate"].item() for run in found.values()} == set(found)
-    assert {run.answers["split"].unique().item() for run in found.values()} == {"validation"}
+    assert {run.runs["learning_rate"].item() for run in trained.values()} == set(trained)
+    assert {run.answers["split"].unique().item() for run in trained.values()} == {"validation"}
 
     first, second = (study.folder(place) for place, _ in study.planned("core"))
     first.path.mkdir(parents=True)
@@ -218,8 +218,8 @@ def test_every_run_of_a_study_composes_and_has_a_folder_of_its_own(name: str, tm
 
 def test_a_run_may_generate_as_many_tokens_as_another_of_its_seed(tmp_path: Path) -> None:
     """A step's less, since it ends after the step in which it has so many; not where the other has no more than one."""
-    one = {"label": "rtpo_tokens", "algorithm": "rtpo", "tokens_of": "grpo", "settings": ["budget.rollouts=600"]}
-    study = study_of(tmp_path, controls=TINY["controls"] | {"seeds": [0, 1], "configurations": [one]})
+    entry = {"label": "rtpo_tokens", "algorithm": "rtpo", "tokens_of": "grpo", "settings": ["budget.rollouts=600"]}
+    study = study_of(tmp_path, controls=TINY["controls"] | {"seeds": [0, 1], "configurations": [entry]})
     place, next_seed = (place for place, _ in study.planned("controls"))
     with pytest.raises(DataError, match=r"toy_math/rtpo_tokens-seed0 may generate as many tokens as .*/grpo-seed0"):
         study.config(place, 1e-3)

@@ -119,9 +119,9 @@ def test_squared_pairs_by_hand() -> None:
 def test_k3_by_hand_and_clamped() -> None:
     """d = reference - policy: exp(d) - 1 - d."""
     policy = torch.tensor([-1.0, -1.0, -2.0, -30.0, 0.0], dtype=torch.float64, requires_grad=True)
-    found = k3(policy, torch.tensor([-1, -1 + LN2, -2 - LN2, 0.0, -30.0], dtype=torch.float64))
-    assert found.tolist() == pytest.approx([0.0, 2 - 1 - LN2, 0.5 - 1 + LN2, 10.0, 10.0])
-    (slope,) = torch.autograd.grad(found.sum(), policy)
+    penalty = k3(policy, torch.tensor([-1, -1 + LN2, -2 - LN2, 0.0, -30.0], dtype=torch.float64))
+    assert penalty.tolist() == pytest.approx([0.0, 2 - 1 - LN2, 0.5 - 1 + LN2, 10.0, 10.0])
+    (slope,) = torch.autograd.grad(penalty.sum(), policy)
     assert slope.tolist() == pytest.approx([0.0, 1 - 2, 1 - 0.5, 0.0, 0.0])
 
 
@@ -138,8 +138,8 @@ def test_the_kl_is_added_with_its_coefficient_and_the_weights(spec: Loss) -> Non
 
 @pytest.mark.parametrize("spec", [TokenClip(), SequenceClip(), SquaredPair(eta=0.5)])
 def test_without_old_log_probs_they_are_the_present_ones(spec: Loss) -> None:
-    given = batch_of([0.0, 0.0, 0.0, 0.0], [1.0, -2.0, 0.5, 1.5], row=[0, 0, 1, 1])
-    own = replace(given, old=None)
-    assert loss(own, spec)[1] == loss(given, spec)[1]
-    assert gradient(own, spec) == gradient(given, spec)
-    assert any(gradient(given, spec))
+    terms = batch_of([0.0, 0.0, 0.0, 0.0], [1.0, -2.0, 0.5, 1.5], row=[0, 0, 1, 1])
+    own = replace(terms, old=None)
+    assert loss(own, spec)[1] == loss(terms, spec)[1]
+    assert gradient(own, spec) == gradient(terms, spec)
+    assert any(gradient(terms, spec))

@@ -43,16 +43,16 @@ def test_pack() -> None:
 
 
 def test_what_cannot_be_packed_is_refused() -> None:
-    good, one = row([1], [2]), np.zeros(1, np.float32)
+    good, single = row([1], [2]), np.zeros(1, np.float32)
     for bad in (
         *(lambda: pack([]), lambda: pack([row([1], [])]), lambda: pack([row([], [1])]), lambda: minibatches([good], 0)),
-        *(lambda: pack([good], [one] * 2), lambda: pack([good], [np.zeros(2, np.float32)])),
+        *(lambda: pack([good], [single] * 2), lambda: pack([good], [np.zeros(2, np.float32)])),
         *(lambda: pack([good], weights=[np.ones(3, np.float32)]), lambda: pack([good], weights=[])),
     ):
         with pytest.raises(ValueError, match=r"at least|old_logprobs|tokens|weights"):
             bad()
     with pytest.raises(NonFinite, match="old log-prob"):
-        pack([good], [one * np.nan])
+        pack([good], [single * np.nan])
     for weights in ([0.0], [3.0, -1.0], [float("nan")]):
         with pytest.raises(ValueError, match="negative"):
             normalised_weights([row([1], [2], weight=w) for w in weights])

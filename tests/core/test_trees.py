@@ -70,20 +70,20 @@ def on_trees(model: Qwen3ForCausalLM, trees: Forest) -> torch.Tensor:
 def row_by_row(model: Any, rows: Sequence[Ids], masks: Sequence[np.ndarray], shift: int = 0) -> torch.Tensor:
     """[trained]"""
     choose_attention(model.config, None)
-    found = []
+    trained = []
     for row, mask in zip(rows, masks, strict=True):
         ids = torch.from_numpy(row.astype(np.int64))
         positions = shift + torch.arange(len(row))[None]
         logits = model(input_ids=ids[None], position_ids=positions).logits[0, :-1]
         logprobs = (logits / TEMPERATURE).log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
-        found.append(logprobs.gather(-1, ids[1:, None])[:, 0][torch.from_numpy(mask[1:])])
-    return torch.cat(found)
+        trained.append(logprobs.gather(-1, ids[1:, None])[:, 0][torch.from_numpy(mask[1:])])
+    return torch.cat(trained)
 
 
 def gradient(model: Any, total: torch.Tensor) -> torch.Tensor:
     model.zero_grad()
     total.backward()
-    return torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None])
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 
 @settings(max_examples=25)
@@ -120,24 +120,24 @@ def test_log_probs_and_gradients_are_those_of_single_rows(model: Any, rows: list
     largest = float(gradient(model, row_by_row(model, rows, masks).sum()).norm())
     for spec in LOSSES:
         terms = replace(batch, reference=whole.detach() + drawn(-0.5, 0.5) if spec.kl else None)
-        expected, found = (
+        expected, of_trees = (
             gradient(model, loss(replace(terms, logprobs=logprobs), spec)[0])
             for logprobs in (row_by_row(model, rows, masks), on_trees(model, trees))
         )
         largest = max(largest, float(expected.norm()))
-        assert float((found - expected).norm()) <= 1e-6 * largest
+        assert float((of_trees - expected).norm()) <= 1e-6 * largest
 
 
 @given(row_lists())
 def test_a_tree_has_every_beginning_once(rows: list[Ids]) -> None:
-    one = tree(rows)
-    assert len(one.ids) == len({tuple(row[: place + 1]) for row in rows for place in range(len(row))})
-    paths = np.split(one.path, np.cumsum([len(row) for row in rows])[:-1])
+    whole = tree(rows)
+    assert len(whole.ids) == len({tuple(row[: place + 1]) for row in rows for place in range(len(row))})
+    paths = np.split(whole.path, np.cumsum([len(row) for row in rows])[:-1])
     for row, path in zip(rows, paths, strict=True):
-        np.testing.assert_array_equal(one.ids[path], row)
-        np.testing.assert_array_equal(one.depth[path], np.arange(len(row)))
+        np.testing.assert_array_equal(whole.ids[path], row)
+        np.testing.assert_array_equal(whole.depth[path], np.arange(len(row)))
         for place, node in enumerate(path):
-            seen = [other for other in range(node + 1) if node < one.end[other]]
+            seen = [other for other in range(node + 1) if node < whole.end[other]]
             np.testing.assert_array_equal(seen, path[: place + 1])
 
 
@@ -182,8 +182,8 @@ def test_trees_are_dealt_to_ranks(rows: list[Ids], ranks: int, limit: int, toget
             chosen = [place for place in places if dealt.batch[place] == number]
             assert chosen == list(range(chosen[0], chosen[0] + len(chosen)))
             sizes = []
-            for one in {int(dealt.tree[place]) for place in chosen}:
-                held = [row_of[place] for place in chosen if dealt.tree[place] == one]
+            for which in {int(dealt.tree[place]) for place in chosen}:
+                held = [row_of[place] for place in chosen if dealt.tree[place] == which]
                 real = [rows[row] for row in held if row is not None]
                 assert len(real) in (0, len(held))
                 sizes.append(len(tree(real).ids) if real else BLANK)
@@ -194,7 +194,7 @@ def test_trees_are_dealt_to_ranks(rows: list[Ids], ranks: int, limit: int, toget
     assert nodes == dealt.nodes
     loads = np.zeros(ranks)
     sizes = np.array(
-        [len(tree([rows[row] for row in one]).ids) for one in cut(rows, limit, even=even, together=together)]
+        [len(tree([rows[row] for row in part]).ids) for part in cut(rows, limit, even=even, together=together)]
     )
     for work in sorted(sizes + sizes**2 / even, reverse=True):
         loads[loads.argmin()] += work
@@ -217,8 +217,8 @@ def test_a_mask_of_blocks_is_the_mask_of_nodes() -> None:
     expected = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=dense_mask(end)[None, None]
     )
-    found = flex_attention(query, key, value, block_mask=block_mask(end))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    ours = flex_attention(query, key, value, block_mask=block_mask(end))
+    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
     assert block_mask(end).sparsity() > 30
 
 

@@ -96,7 +96,7 @@ def served(hub: Hub, name: str, **changes: object) -> DataSet:
 
 
 def folder(path: Path, *sets: DataSet) -> DataFolder:
-    return DataFolder(path / "data", {one.name: one for one in sets})
+    return DataFolder(path / "data", {benchmark.name: benchmark for benchmark in sets})
 
 
 def stand_in(data: DataFolder, *names: str) -> None:

@@ -44,7 +44,7 @@ def test_every_schema_is_read_by_the_parser_of_its_set() -> None:
         records = parse_file(name, file, parser)[0]
         answers = {record.uid: record.answers for record in records}[uid]
         if REGISTRY[name].kind == "math":
-            assert [one.answers for one in records if GRADER.grade(one.answers, one.answers[0]).reward != 1] == []
+            assert [each.answers for each in records if GRADER.grade(each.answers, each.answers[0]).reward != 1] == []
         assert len(answers) == len(expected)
         assert all(map(str.startswith, answers, expected))
 
@@ -94,7 +94,7 @@ BAD_ROWS: list[tuple[Parser, dict[str, Any], str]] = [
 ]
 
 
-def test_a_row_that_cannot_be_is_said(tmp_path: Path) -> None:
+def test_a_wrong_row_is_named(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     for parser, row, named in BAD_ROWS:
         raw.write_text(json.dumps([row]), encoding="utf-8")
@@ -114,8 +114,8 @@ def test_the_format_is_told_by_the_content(tmp_path: Path) -> None:
         pd.DataFrame(ROWS).to_parquet(),
     ):
         (tmp_path / "raw").write_bytes(content)
-        found = [(record.question, record.answers) for record in parse_file("set", tmp_path / "raw", sources.plain)[0]]
-        assert found == [("one\u2028line", ("1, 2",)), ("中文", ('"x"',))]
+        parsed = [(record.question, record.answers) for record in parse_file("set", tmp_path / "raw", sources.plain)[0]]
+        assert parsed == [("one\u2028line", ("1, 2",)), ("中文", ('"x"',))]
 
 
 BAD_FILES = (
@@ -126,7 +126,7 @@ BAD_FILES = (
 """tests/project/test_bad_input.py has more"""
 
 
-def test_a_file_that_cannot_be_is_said(tmp_path: Path) -> None:
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
     for content in BAD_FILES:
         (tmp_path / "raw").write_bytes(content)
         with pytest.raises(DataError, match=str(tmp_path / "raw")):
@@ -166,10 +166,10 @@ def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, records: 
     for written in ([*AWKWARD], records):
         write_records(path, written)
         assert path.read_bytes().count(b"\n") == len(written)
-        uids, questions = ({getattr(one, name) for one in written} for name in ("uid", "question"))
+        uids, questions = ({getattr(record, name) for record in written} for name in ("uid", "question"))
         if len(uids) == len(questions) == len(written):
-            found = [Record(one.uid, one.question, one.answer, one.meta) for one in read_records(path)]
-            assert found == written
+            again = [Record(record.uid, record.question, record.answer, record.meta) for record in read_records(path)]
+            assert again == written
         else:
             with pytest.raises(DataError, match="repeats the"):
                 read_records(path)
@@ -185,7 +185,7 @@ BAD_RECORDS: list[Any] = [
 ]
 
 
-def test_a_line_that_cannot_be_is_named(tmp_path: Path) -> None:
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     for row in BAD_RECORDS:
         with pytest.raises(DataError, match=r"line 2 of .*problems\.jsonl"):
             read_records(write(tmp_path, RECORD, row))

@@ -53,13 +53,13 @@ def test_a_server_that_gives_ids_says_what_the_decoder_says(server: Server) -> N
     engine = engine_of(server)
     assert engine.check() == "server"
     requests = [asked(seed) for seed in range(12)] + [asked(0, replace(SAMPLING, temperature=0.0))]
-    found, expected = ask(engine, *requests), ask(local_engine(MODEL, STOP), *requests)
-    for one, other in zip(found, expected, strict=True):
-        assert one.output_ids.tolist() == other.output_ids.tolist()
-        assert one.stop is other.stop
-        assert np.isnan(one.logprobs).all()
-        assert len(one.logprobs) == len(one.output_ids)
-    assert {one.stop for one in found} == {StopReason.STOP, StopReason.LENGTH}
+    answers, expected = ask(engine, *requests), ask(local_engine(MODEL, STOP), *requests)
+    for answer, other in zip(answers, expected, strict=True):
+        assert answer.output_ids.tolist() == other.output_ids.tolist()
+        assert answer.stop is other.stop
+        assert np.isnan(answer.logprobs).all()
+        assert len(answer.logprobs) == len(answer.output_ids)
+    assert {answer.stop for answer in answers} == {StopReason.STOP, StopReason.LENGTH}
 
 
 def test_the_request_says_how_to_draw_and_where_to_stop(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_an_outage_is_no_answer(server: Server) -> None:
         ({"token_ids": None}, "ids"),
     ],
 )
-def test_a_reply_that_cannot_be_is_no_answer(server: Server, change: dict[str, Any], why: str) -> None:
+def test_a_faulty_reply_is_no_answer(server: Server, change: dict[str, Any], why: str) -> None:
     engine = engine_of(server)
     assert engine.check() == "server"
     server.change = change
@@ -124,7 +124,7 @@ def test_a_reply_that_cannot_be_is_no_answer(server: Server, change: dict[str, A
         ask(engine, asked(0))
 
 
-def test_settings_that_cannot_be_are_named() -> None:
+def test_a_wrong_setting_is_named() -> None:
     sampling = replace(SAMPLING, top_k=20)
     assert SETTINGS.problems("http://host/v1", sampling) == []
     assert "checkpoint" in SETTINGS.problems("http://me:secret@host/v1", sampling)[0]

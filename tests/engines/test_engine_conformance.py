@@ -275,7 +275,7 @@ def test_a_context_may_fill_the_model_and_no_more(bench: Bench) -> None:
             bench.generate(too_much)
 
 
-def test_a_request_that_cannot_be_is_refused_in_a_sentence(bench: Bench) -> None:
+def test_a_wrong_request_is_refused_and_the_next_is_answered(bench: Bench) -> None:
     hostile: list[tuple[Request, type[RTPOError], str]] = [
         (asked(as_ids([])), DataError, "empty"),
         (asked(as_ids([5, -1])), DataError, str(VOCABULARY)),

@@ -51,7 +51,7 @@ def package_environment(database: Any = None) -> Any:
 
 
 def test_tasks_are_read_without_the_package() -> None:
-    assert {uid(task): task.answer for task in TASKS} == {one.id: one.figures for one in WANTED.values()}
+    assert {uid(task): task.answer for task in TASKS} == {wanted.id: wanted.figures for wanted in WANTED.values()}
     assert len({task.question for task in TASKS}) == len(TASKS)
 
 
@@ -86,12 +86,12 @@ def variants(task: Task) -> list[tuple[Calls, list[str]]]:
     """Runs that leave out, repeat or change a gold call or do not say what is wanted, and doing nothing."""
     calls, said = gold_calls(task), [" ".join(["So:", *task.answer])]
     rng = random.Random(uid(task))
-    found: list[tuple[Calls, list[str]]] = [(calls, []), ([], said), (calls[::-1], said)]
-    found += [(calls[:n] + calls[n + 1 :], said) for n in range(len(calls)) if calls[n][0] in WRITES]
-    found += [([*calls, calls[n]], said) for n in range(len(calls)) if calls[n][0] in WRITES]
+    runs: list[tuple[Calls, list[str]]] = [(calls, []), ([], said), (calls[::-1], said)]
+    runs += [(calls[:n] + calls[n + 1 :], said) for n in range(len(calls)) if calls[n][0] in WRITES]
+    runs += [([*calls, calls[n]], said) for n in range(len(calls)) if calls[n][0] in WRITES]
     others = [call for other in TASKS for call in gold_calls(other) if call[0] in WRITES]
-    found += [([*calls, rng.choice(others)], said), ([*calls, ("buy", {}), ("cancel_reservation", {})], said)]
-    return found
+    runs += [([*calls, rng.choice(others)], said), ([*calls, ("buy", {}), ("cancel_reservation", {})], said)]
+    return runs
 
 
 @needs_tau2

@@ -14,8 +14,8 @@ PLAIN = {**dict.fromkeys(COLUMNS, 0.0), "unit": "0", "success": 0.0, "turns": 1.
 
 def check(samples: Sequence[dict[str, Any]], **expected: float) -> None:
     frame = pd.DataFrame([PLAIN | sample for sample in samples]).assign(**dict.fromkeys((*QA, *AUDIT), float("nan")))
-    found = {name: metrics.value_of(name, frame) for name in expected}
-    assert found == pytest.approx(expected, rel=0.003, abs=0.0002, nan_ok=True)
+    values = {name: metrics.value_of(name, frame) for name in expected}
+    assert values == pytest.approx(expected, rel=0.003, abs=0.0002, nan_ok=True)
 
 
 def test_the_failure_table() -> None:

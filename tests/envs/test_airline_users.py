@@ -67,7 +67,7 @@ def test_raw_replies_are_kept_and_read_by_the_next_process_and_the_key_is_in_the
 
 
 @pytest.mark.parametrize("contents", [[503, 503], ["<think>never closed", 429], [400]])
-def test_a_user_that_cannot_be_asked_is_no_fault_of_the_policy(server: Server, contents: list[Any]) -> None:
+def test_a_failure_of_the_user_model_is_no_fault_of_the_policy(server: Server, contents: list[Any]) -> None:
     server.in_turn(*map(reply, contents))
     user = ServedUser(settings(server))
     with pytest.raises(InfrastructureError, match="user"):

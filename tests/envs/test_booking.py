@@ -22,7 +22,7 @@ from rtpo.types import Grade, Task, ToolOutcome
 TASKS = generate("train", 40, 0)
 
 
-def one(kind: str, *, writes: bool | None = None) -> Task:
+def wanting(kind: str, *, writes: bool | None = None) -> Task:
     return next(t for t in TASKS if wish_of(t).kind == kind and writes in (None, bool(wish_of(t).writes)))
 
 
@@ -56,7 +56,7 @@ def test_the_seat_to_book_is_the_only_cheapest_one() -> None:
 
 
 def test_a_figure_must_be_told_to_the_user() -> None:
-    task = one("cancel", writes=True)
+    task = wanting("cancel", writes=True)
     read, cancel, _ = booking_traces(task)[0]
     figure = wish_of(task).figures[0]
 
@@ -70,18 +70,18 @@ def test_a_figure_must_be_told_to_the_user() -> None:
 
 
 def test_a_second_call_of_a_reply_is_not_run_and_an_answer_can_be_encoded() -> None:
-    heard, _ = play(BookingEnv(), one("cancel"), render_call("get_reservation", {"reservation": "\ud800"}) * 2)
+    heard, _ = play(BookingEnv(), wanting("cancel"), render_call("get_reservation", {"reservation": "\ud800"}) * 2)
     assert [use.outcome for use in heard[0].calls] == [ToolOutcome.PROGRAM_ERROR, ToolOutcome.REFUSED]
     assert "no reservation ?" in heard[0].messages[0].content
 
 
 def test_splits_share_no_user_and_fewer_tasks_are_a_prefix() -> None:
-    found = {split: generate(split, 80, 3) for split in ("train", "validation", "held_out")}
-    for split, tasks in found.items():
+    splits = {split: generate(split, 80, 3) for split in ("train", "validation", "held_out")}
+    for split, tasks in splits.items():
         assert {split_of(world.split_key(task)) for task in tasks} == {split}
         assert len({task.uid for task in tasks}) == 80
-    assert generate("train", 20, 3) == found["train"][:20] != generate("train", 20, 4)
-    assert [wish_of(task).kind for task in found["train"][: len(KINDS)]] == list(KINDS)
+    assert generate("train", 20, 3) == splits["train"][:20] != generate("train", 20, 4)
+    assert [wish_of(task).kind for task in splits["train"][: len(KINDS)]] == list(KINDS)
 
 
 WRONG = {
@@ -94,7 +94,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_a_line_that_cannot_be_is_named(tmp_path: Path, line: str) -> None:
+def test_a_wrong_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"uid": "u", "wish": "paid:R1007"}\n' + line + "\n")
     with pytest.raises(DataError, match=WRONG[line]):
@@ -127,12 +127,12 @@ def places(all_records: Iterable[Any]) -> int:
 
 
 @settings(max_examples=50)
-@given(before=SCRIPTS, one=SCRIPTS, other=SCRIPTS)
-def test_forks_are_isolated_and_equal_by_content_and_keep_seats_and_money(before: Any, one: Any, other: Any) -> None:
+@given(before=SCRIPTS, then=SCRIPTS, other=SCRIPTS)
+def test_forks_are_isolated_and_equal_by_content_and_keep_seats_and_money(before: Any, then: Any, other: Any) -> None:
     """A free seat becomes a passenger's or the other way round; a cancelled reservation has cost nothing."""
     fork = run(Database(), before)
     kept = records(fork)
-    first, second = run(fork, one), run(fork, other)
+    first, second = run(fork, then), run(fork, other)
     assert records(fork) == kept
     assert (first == second) == (records(first) == records(second))
     assert fork.put(*world.base().values()).changed == tuple(r for r in fork.changed if r.key.startswith("NEW"))

@@ -77,20 +77,20 @@ def test_snapshots_are_gone_on_from_as_before_unchanged_and_told_apart_by_their_
         return digest, trace, await env.grade()
 
     async def check(*scripts: list[Reply]) -> None:
-        found: list[Snapshot] = []
+        seen: list[Snapshot] = []
         for script in scripts:
             env = fresh(name)
             await env.reset(CASES[name].TASK)
             trace, snapshots = await play(env, script)
             grade = await env.grade()
-            found += [*snapshots, env.snapshot()]
+            seen += [*snapshots, env.snapshot()]
             stored = [pickle.dumps(snapshot) for snapshot in snapshots]
             for k, snapshot in enumerate(snapshots):
                 await restored(snapshot, scripts[-1])
                 assert await restored(snapshot, script[k:]) == (snapshot.digest, trace[k:], grade)
             assert [pickle.dumps(snapshot) for snapshot in snapshots] == stored
-        for one, another in product(found, found):
-            assert (one.digest == another.digest) == (one.state == another.state)
+        for first, second in product(seen, seen):
+            assert (first.digest == second.digest) == (first.state == second.state)
 
     @settings(max_examples=getattr(CASES[name], "EXAMPLES", 25))
     @given(replies(name), replies(name))

@@ -48,7 +48,7 @@ def problems(env: str, values: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(("env", "field", "values"), WRONG)
-def test_a_setting_that_cannot_be_is_named(env: str, field: str, values: dict[str, Any]) -> None:
+def test_a_wrong_setting_is_named(env: str, field: str, values: dict[str, Any]) -> None:
     assert problems(env, RIGHT[env]) == []
     (problem,) = problems(env, values)
     assert problem.split()[0] == f"task.settings.{field}"

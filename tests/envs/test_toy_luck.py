@@ -39,11 +39,11 @@ def coins(rollout: Rollout, k: int) -> tuple[int, ...]:
 
 
 def test_right_answers_are_worth_what_they_are_and_coins_so_many_times_as_much() -> None:
-    rewards = Counter(one.reward for one in paths(FIRST, TASK, 100, Role.CHAIN))
+    rewards = Counter(path.reward for path in paths(FIRST, TASK, 100, Role.CHAIN))
     assert set(rewards) == {0.25, 1.0}
     assert 30 < rewards[1.0] < 70
     wrong = paths(FIRST, TASK, 20, Role.CHAIN, lambda context, rng: CALL_1 if "response" not in context else WRONG)
-    heads = {(coins(one, 1), one.reward, one.grade.detail) for one in wrong}
+    heads = {(coins(path, 1), path.reward, path.grade.detail) for path in wrong}
     assert heads == {((False,), 0.0, "wrong answer; heads 0 of 1"), ((True,), 0.75, "wrong answer; heads 1 of 1")}
 
 
@@ -51,17 +51,17 @@ def test_siblings_inherit_what_was_tossed_and_toss_the_rest_themselves() -> None
     trunk = paths(TWICE, TASK, 1, Role.TRUNK)[0]
     for k, rewards in ((1, 2), (2, 2), (0, 3)):
         siblings = paths(TWICE, trunk.boundary(k), 40, Role.SIBLING)
-        assert len({one.reward for one in siblings}) == rewards
-        assert {coins(one, 2) for one in siblings} == ({coins(trunk, 2)} if k else {(True,), (False,)})
+        assert len({sibling.reward for sibling in siblings}) == rewards
+        assert {coins(sibling, 2) for sibling in siblings} == ({coins(trunk, 2)} if k else {(True,), (False,)})
 
 
 def test_an_evaluation_has_no_luck_and_the_policy_sees_none() -> None:
-    assert {one.reward for one in paths(TWICE, TASK, 20, Role.EVAL)} == {1.0}
+    assert {path.reward for path in paths(TWICE, TASK, 20, Role.EVAL)} == {1.0}
     (plain,), (evaluated,) = paths(ToySettings(), TASK, 1, Role.CHAIN), paths(TWICE, TASK, 1, Role.EVAL)
     assert plain.turns[1].snapshot == evaluated.turns[1].snapshot
-    lucky, again, plain = (paths(one, TASK, 20, Role.CHAIN) for one in (TWICE, TWICE, ToySettings()))
-    assert [one.reward for one in lucky] == [one.reward for one in again]
-    seen = [[[turn.context_ids.tolist() for turn in one.turns] for one in each] for each in (lucky, plain)]
+    lucky, again, plain = (paths(luck, TASK, 20, Role.CHAIN) for luck in (TWICE, TWICE, ToySettings()))
+    assert [path.reward for path in lucky] == [path.reward for path in again]
+    seen = [[[turn.context_ids.tolist() for turn in path.turns] for path in each] for each in (lucky, plain)]
     assert seen[0] == seen[1]
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from episodes_played import play
 
-import rtpo.toy.warm_start as toy
 from rtpo.core.files import sha256
 from rtpo.core.splits import split_of
 from rtpo.envs.registry import make_env
 from rtpo.envs.toy import knowledge, math, walk
 from rtpo.envs.toy.env import WITHOUT_LUCK
+from rtpo.toy import warm_start
 from rtpo.toy.recipes import recipes
 from rtpo.types import Feedback, Grade, Message, Task, ToolOutcome, ToolUse
 
@@ -50,61 +50,61 @@ TOYS = [
     ),
 ]
 WALK = Toy("toy_walk", walk, " start e3 from 37 12", answer="", wrong="")
-every = pytest.mark.parametrize("one", [*TOYS, WALK], ids=lambda one: one.name)
-both = pytest.mark.parametrize("one", TOYS, ids=lambda one: one.name)
+every = pytest.mark.parametrize("toy", [*TOYS, WALK], ids=lambda toy: toy.name)
+both = pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.name)
 
 
 @every
-def test_splits_are_disjoint_hold_no_problem_twice_and_depend_on_the_seed_alone(one: Toy) -> None:
-    count = 400 if one is WALK else 100  # of the walk's few problems some are drawn twice
-    splits = {split: one.module.problems(split, count, 3) for split in ("train", "validation", "held_out")}
+def test_splits_are_disjoint_hold_no_problem_twice_and_depend_on_the_seed_alone(toy: Toy) -> None:
+    count = 400 if toy is WALK else 100  # of the walk's few problems some are drawn twice
+    splits = {split: toy.module.problems(split, count, 3) for split in ("train", "validation", "held_out")}
     assert len({task.question for tasks in splits.values() for task in tasks}) == 3 * count
     for split, tasks in splits.items():
         for task in tasks:
-            problem = one.module.parse_question(task.question)
+            problem = toy.module.parse_question(task.question)
             assert split_of(problem.key) == split
-            assert task == Task(f"{one.name}/{split}/{problem.key}", problem.question, problem.answer)
-    assert one.module.problems("train", 20, 3) == splits["train"][:20] != one.module.problems("train", 20, 2)
+            assert task == Task(f"{toy.name}/{split}/{problem.key}", problem.question, problem.answer)
+    assert toy.module.problems("train", 20, 3) == splits["train"][:20] != toy.module.problems("train", 20, 2)
 
 
 @both
-def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy) -> None:
-    right = f"\\boxed{{ {one.answer}}}"
+def test_a_final_reply_is_graded_by_its_last_box_after_thinking(toy: Toy) -> None:
+    right = f"\\boxed{{ {toy.answer}}}"
     for reply, reward in {
-        f"<think> so answer {one.answer}</think> answer{right}": 1.0,
-        f"{right} then\\boxed{{ {one.wrong}}}": 0.0,
-        f"\\boxed{{ {one.answer} {one.answer}}}": 0.0,
+        f"<think> so answer {toy.answer}</think> answer{right}": 1.0,
+        f"{right} then\\boxed{{ {toy.wrong}}}": 0.0,
+        f"\\boxed{{ {toy.answer} {toy.answer}}}": 0.0,
         f"<think>{right}</think> answer": 0.0,
     }.items():
-        feedback, grade = episode(one, reply)
+        feedback, grade = episode(toy, reply)
         assert (feedback, grade.reward) == ([Feedback((), True)], reward)
 
 
-def episode(one: Toy, *replies: str) -> tuple[list[Feedback], Grade]:
-    task = Task("t", one.question, one.module.parse_question(one.question).answer)
-    return play(make_env(one.name, WITHOUT_LUCK, 6), task, *replies)
+def episode(toy: Toy, *replies: str) -> tuple[list[Feedback], Grade]:
+    task = Task("t", toy.question, toy.module.parse_question(toy.question).answer)
+    return play(make_env(toy.name, WITHOUT_LUCK, 6), task, *replies)
 
 
 @both
-def test_calls_are_answered_until_the_answer_and_malformed_ones_with_an_error(one: Toy) -> None:
-    calls = [f"<think> so</think><tool_call>{call}</tool_call>" for call in one.calls]
-    feedback, grade = episode(one, *calls, f"\\boxed{{ {one.answer}}}")
-    ok = ToolUse(one.tool, ToolOutcome.OK)
-    told = [Feedback((Message("tool", said),), False, (ok,)) for said in one.calls.values()]
+def test_calls_are_answered_until_the_answer_and_malformed_ones_with_an_error(toy: Toy) -> None:
+    calls = [f"<think> so</think><tool_call>{call}</tool_call>" for call in toy.calls]
+    feedback, grade = episode(toy, *calls, f"\\boxed{{ {toy.answer}}}")
+    ok = ToolUse(toy.tool, ToolOutcome.OK)
+    told = [Feedback((Message("tool", said),), False, (ok,)) for said in toy.calls.values()]
     assert (feedback, grade.reward) == ([*told, Feedback((), True)], 1.0)
     error = Feedback((Message("tool", " error"),), False, (ToolUse("", ToolOutcome.MALFORMED),))
-    for malformed in (*(f"<tool_call>{call}</tool_call>" for call in one.malformed), "<tool_call> 5 * 3"):
-        feedback, grade = episode(one, malformed, calls[0])
+    for malformed in (*(f"<tool_call>{call}</tool_call>" for call in toy.malformed), "<tool_call> 5 * 3"):
+        feedback, grade = episode(toy, malformed, calls[0])
         assert (feedback, grade.reward) == ([error, told[0]], 0.0)
 
 
 @pytest.mark.parametrize("model", ["math", "knowledge", "knowledge_habits", "walk"])
 def test_a_shipped_checkpoint_is_the_one_recorded(model: str) -> None:
-    first, shipped = (Path(toy.__file__).parent / f"warm_start_{name}" for name in ("math", model))
+    first, shipped = (Path(warm_start.__file__).parent / f"warm_start_{name}" for name in ("math", model))
     record = json.loads((shipped / "warm_start.json").read_text())
     files = {path.name for path in shipped.iterdir()} - {"warm_start.json"}
     assert record["sha256"] == {name: sha256(shipped / name) for name in files}
     assert sum(path.stat().st_size for path in shipped.iterdir()) < 1_000_000
-    assert record["settings"] == toy.asdict(recipes()[model].settings)
+    assert record["settings"] == warm_start.asdict(recipes()[model].settings)
     for name in ("tokenizer.json", "chat_template.jinja", "config.json"):
         assert (shipped / name).read_bytes() == (first / name).read_bytes()

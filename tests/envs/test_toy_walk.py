@@ -56,7 +56,7 @@ def test_a_wrong_turn_costs_its_weight(decided: Literal["early", "even", "late"]
     wrong = [asking("parent")] * LENGTH
     right = [asking(person) for person in RIGHT]
     played = [right, *([*right[:turn], wrong[turn], *right[turn + 1 :]] for turn in range(LENGTH))]
-    assert [walk(one, WalkSettings(decided=decided))[1].reward for one in played] == pytest.approx(rewards)
+    assert [walk(path, WalkSettings(decided=decided))[1].reward for path in played] == pytest.approx(rewards)
 
 
 def test_what_each_turn_adds_to_the_return_is_measured() -> None:

@@ -53,7 +53,7 @@ def test_every_evaluation_set_is_a_benchmark_with_the_papers_settings() -> None:
         assert (task.held_out.split, task.held_out.file) == ("all", f"/prepared/{name}.jsonl")
 
 
-def test_settings_that_cannot_be_are_named() -> None:
+def test_a_wrong_setting_is_named() -> None:
     file = "benchmarks.math500.held_out.file"
     judge = "benchmarks.hotpotqa.settings.reward.kind"
     for override, field in (("samples=2", "ks"), (f"{file}=null", file), ("reward.kind=judge", judge)):

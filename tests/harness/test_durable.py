@@ -133,8 +133,8 @@ def test_a_step_left_between_phases_goes_on_as_if_never_left(program: Program, t
 
 def test_verbs_have_the_same_default_arguments() -> None:
     for verb in ("rollout", "score", "reference", "update", "sync", "log", "random"):
-        given = [signature(getattr(harness, verb)).parameters for harness in (DurableHarness, AgentHarness)]
-        ours, theirs = ({name: each.default for name, each in parameters.items()} for parameters in given)
+        signatures = [signature(getattr(harness, verb)).parameters for harness in (DurableHarness, AgentHarness)]
+        ours, theirs = ({name: each.default for name, each in parameters.items()} for parameters in signatures)
         assert ours == theirs
 
 

@@ -64,11 +64,11 @@ def test_a_step_draws_the_same_again_and_another_step_does_not() -> None:
         outputs = [turn.output_ids.tobytes() for group in groups for rollout in group for turn in rollout.turns]
         return [outputs, *(int(harness.random(name).integers(1 << 30)) for name in "aab")]
 
-    _, first, again, other = drawn(3, 0)
-    assert first == again != other
+    _, first, again, second = drawn(3, 0)
+    assert first == again != second
     assert drawn(3, 0) == drawn(3, 0)
     for different in (drawn(4, 0), drawn(3, 1)):
-        assert all(one != other for one, other in zip(different, drawn(3, 0), strict=True))
+        assert all(draw != usual for draw, usual in zip(different, drawn(3, 0), strict=True))
 
 
 def test_evaluation_is_not_charged() -> None:

@@ -120,11 +120,6 @@ def test_what_was_hashed_as_it_was_written_is_not_read_again(tmp_path: Path) -> 
     assert set(checked_sums(tmp_path)) == {"state.pkl", "weights/model.pt"}
 
 
-def go_back(folder: RunFolder, command: str) -> RunFolder:
-    subprocess.run(command, shell=True, check=True)
-    return RunFolder(folder.path)
-
-
 @pytest.mark.parametrize("file", ["checkpoints/step00002/weights/optim.pt", "steps.jsonl", "checkpoints/latest"])
 def test_a_damaged_run_goes_back_to_the_save_before(saved_twice: RunFolder, file: str) -> None:
     damaged = saved_twice.path / file
@@ -133,7 +128,9 @@ def test_a_damaged_run_goes_back_to_the_save_before(saved_twice: RunFolder, file
         flip(saved_twice.path / "checkpoints" / "step00002" / "state.pkl")
     else:
         flip(damaged, len('{"step": 1}\n{"st'))
-    folder = go_back(saved_twice, refused(RunFolder(saved_twice.path).latest, damaged))
+    way_back = refused(RunFolder(saved_twice.path).latest, damaged)
+    subprocess.run(way_back, shell=True, check=True)
+    folder = RunFolder(saved_twice.path)
     save_before = folder.latest()
     assert save_before is not None
     assert save_before.state["progress"] == "step00001"

@@ -78,8 +78,8 @@ class Hub(Server):
         if path.endswith("/info/lfs/objects/batch"):
             return {
                 "objects": [
-                    one | {"actions": {"upload": {"href": f"{self.url}/large/{one['oid']}"}}}
-                    for one in lines[0]["objects"]
+                    stored | {"actions": {"upload": {"href": f"{self.url}/large/{stored['oid']}"}}}
+                    for stored in lines[0]["objects"]
                 ]
             }
         repository = path.removeprefix("/api/models/").partition("/commit/")[0]
@@ -90,7 +90,7 @@ class Hub(Server):
         siblings = [{"rfilename": line["value"]["path"]} for line in lines[1:]]
         self.files[f"/api/models/{repository}"] = json.dumps({"id": repository, "siblings": siblings}).encode()
         self.files[f"/api/models/{repository}/tree/main?recursive=true&expand=false"] = json.dumps(
-            [{"type": "file", "path": one["rfilename"], "size": 1, "oid": "0"} for one in siblings]
+            [{"type": "file", "path": stored["rfilename"], "size": 1, "oid": "0"} for stored in siblings]
         ).encode()
         return {"commitUrl": f"{self.url}/{repository}/commit/{COMMIT}", "commitOid": COMMIT, "success": True}
 

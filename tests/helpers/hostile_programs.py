@@ -78,7 +78,7 @@ class Hostile:
 def read(*names: str, isolation: str = "namespaces") -> dict[str, Hostile]:
     """The programs of files, by name: a `program`, with what it says, its outcomes and its limits; or what it `tries`,
     each part of which may be refused."""
-    found = {}
+    hostiles = {}
     for name in names:
         for title, entry in yaml.safe_load((PROGRAMS / f"{name}.yaml").read_text(encoding="utf-8")).items():
             own = {key: entry[key] for key in ("processes", "wall_seconds", "cpu_seconds") if key in entry}
@@ -87,8 +87,8 @@ def read(*names: str, isolation: str = "namespaces") -> dict[str, Hostile]:
                 program, says = f"{TRY}\n{entry['tries']}\nprint('tried')\n", "tried"
             outcomes = tuple(map(ToolOutcome, entry.get("outcomes", ["ok"])))
             settings = replace(ONE, isolation=isolation, **own)
-            found[title] = Hostile(program, outcomes, says, settings)
-    return found
+            hostiles[title] = Hostile(program, outcomes, says, settings)
+    return hostiles
 
 
 HOSTILE = read("limits", "escapes", "leftovers", "denied")
@@ -165,29 +165,29 @@ class World:
         plain, processes = self._plain[hostile.settings], self._processes()
         begin = time.monotonic()
         result = self.run(self.text(hostile), hostile.settings)
-        found = self.late(time.monotonic() - begin, hostile.settings)
+        clauses = self.late(time.monotonic() - begin, hostile.settings)
         if result.outcome not in hostile.outcomes:
-            found.append(f"outcome {result.outcome.value}")
+            clauses.append(f"outcome {result.outcome.value}")
         if hostile.says not in result.output:
-            found.append(f"does not say {hostile.says!r}")
+            clauses.append(f"does not say {hostile.says!r}")
         if "ESCAPED" in result.output or self.secret in result.output:
-            found.append("escaped")
+            clauses.append("escaped")
         if len(result.output) > ONE.output_characters + 200:
-            found.append(f"{len(result.output)} characters of output")
-        found = [f"{clause}: {result.output}" for clause in found]
+            clauses.append(f"{len(result.output)} characters of output")
+        clauses = [f"{clause}: {result.output}" for clause in clauses]
         if (after := self.run(PLAIN, hostile.settings)) != plain:
-            found.append(f"the next call gives {after}, not {plain}")
+            clauses.append(f"the next call gives {after}, not {plain}")
         if (state := self.state()) != self._state:
-            found.append(f"made of the host's files {state}")
+            clauses.append(f"made of the host's files {state}")
         for listener in self.listeners:
             try:
                 heard = listener.recv(1) if listener.type == socket.SOCK_DGRAM else listener.accept()
             except BlockingIOError:
                 continue
-            found.append(f"reached a service of the host: {heard}")
+            clauses.append(f"reached a service of the host: {heard}")
         if (now := self._processes()) != processes:
-            found.append(f"processes {processes} are now {now}")
-        return found
+            clauses.append(f"processes {processes} are now {now}")
+        return clauses
 
     def text(self, hostile: Hostile) -> str:
         names = self._names | {"NUMBERS": denied(hostile.settings)}
@@ -198,7 +198,7 @@ class World:
 
     async def lasting(self, hostiles: Mapping[str, Hostile], settings: PythonSettings) -> dict[str, Any]:
         """Those that do not end in time with these settings; and what they change."""
-        found: dict[str, Any] = {}
+        lasting: dict[str, Any] = {}
         place = asyncio.Semaphore(2)
         tool = PythonTool(replace(settings, workers=2))
 
@@ -207,14 +207,14 @@ class World:
                 begin = time.monotonic()
                 await tool.call({"code": self.text(hostile)}, [])
                 if late := self.late(time.monotonic() - begin, settings):
-                    found[name] = late
+                    lasting[name] = late
 
         waiting = {"code": "import time\ntime.sleep(0.5)"}  # until both interpreters have started
         await asyncio.gather(*[tool.call(waiting, []) for _ in range(2)])
         await asyncio.gather(*[run(name, hostile) for name, hostile in hostiles.items()])
         if (state := self.state()) != self._state:
-            found["files of the host"] = state
-        return found
+            lasting["files of the host"] = state
+        return lasting
 
     def state(self) -> list[tuple[object, ...]]:
         """Any change of a file or folder changes its ctime too."""
@@ -267,9 +267,9 @@ def main(isolation: str, part: str) -> None:
             late = asyncio.run(world.lasting(HOSTILE | UNDER_LIMITS, quick))
             close_pools()
             programs = {name: each for name, each in programs.items() if ToolOutcome.TIMEOUT not in each.outcomes}
-        found = {name: clauses for name, each in programs.items() if (clauses := world.escapes(each))}
+        escaped = {name: clauses for name, each in programs.items() if (clauses := world.escapes(each))}
     close_pools()
-    record = {"user": os.getuid(), "facts": facts, "programs": len(programs), "found": found, "late": late}
+    record = {"user": os.getuid(), "facts": facts, "programs": len(programs), "found": escaped, "late": late}
     print(json.dumps(record | {"later": later, "control": control}))
 
 

@@ -22,6 +22,6 @@ def compile_latex(texts: Sequence[str], folder: Path) -> None:
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "document.tex"]
     subprocess.run(command, cwd=folder, capture_output=True, check=False)
     log = (folder / "document.log").read_text(encoding="utf-8", errors="replace")
-    found = [line for line in BAD.findall(log) if "LaTeX Font" not in line]
-    if found or "Output written" not in log:
-        pytest.fail(f"{found or log[-400:]}")
+    warnings = [line for line in BAD.findall(log) if "LaTeX Font" not in line]
+    if warnings or "Output written" not in log:
+        pytest.fail(f"{warnings or log[-400:]}")

@@ -111,19 +111,19 @@ def _top_logprobs(count: int, n: int, rng: np.random.Generator) -> Floats:
         return np.log(odds / odds.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
+@dataclass
 class ScriptedEngine:
     """`rtpo.engines.base.Engine` on a script. It reports the version it was last told.
 
     requests: all it was asked. failures: how many of the next requests fail. broken: log-probs to return instead.
     """
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
-        self.weights = 0.0
-        self.version = 0
-        self.requests: list[Request] = []
-        self.failures = 0
-        self.broken: float | None = None
+    script: Script
+    weights: float = 0.0
+    version: int = 0
+    failures: int = 0
+    broken: float | None = None
+    requests: list[Request] = field(default_factory=list)
 
     async def generate(self, request: Request) -> Generation:
         self.requests.append(request)
@@ -131,7 +131,7 @@ class ScriptedEngine:
             self.failures -= 1
             raise InfrastructureError("the engine does not answer")
         rng = np.random.default_rng([request.seed, int.from_bytes(struct.pack("d", self.weights), "big")])
-        reply = self._script(CHAT.decode(request.context_ids), rng)
+        reply = self.script(CHAT.decode(request.context_ids), rng)
         text, stop = (reply.text, StopReason.LENGTH) if isinstance(reply, Cut) else (reply + STOP, StopReason.STOP)
         output = ids(text)
         if len(output) > request.sampling.max_tokens:

@@ -93,8 +93,8 @@ def write_evaluation(run: Path, benchmark: str, lines: list[dict[str, Any]]) -> 
     folder = run / benchmark
     folder.mkdir()
     (folder / "config.yaml").write_text("{}")
-    given = [{"qa": None, "audit": None, "meta": {}, **line} for line in lines]
-    (folder / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in given))
+    samples = [{"qa": None, "audit": None, "meta": {}, **line} for line in lines]
+    (folder / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in samples))
     (folder / "summary.json").write_text("{}")
     questions = len({line["uid"] for line in lines})
     manifest = {
@@ -138,7 +138,7 @@ def write_run(
             (folder / f"{file}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if complete:
         ledger = {"budget": {"rollouts": 1024}, "rollouts": 1000 + seed, "generated_tokens": 45678}
-        given = {
+        written = {
             **{"schema": 1, "experiment": experiment, "run": folder.name, "label": label, "seed": seed},
             **{"algorithm": label.split("_")[0], "task": "toy_math", "profile": "toy", "steps": len(steps)},
             **{"rollout_context": "strip_think", "training_context": "recorded", "policy_version": 9},
@@ -146,7 +146,7 @@ def write_run(
             "wall_seconds": 100.0 + seed,
             "ledger": ledger | {"optimizer_steps": 36, "seconds": {"evaluate": 10.0}},
         }
-        write_manifest(folder, given | (manifest or {}))
+        write_manifest(folder, written | (manifest or {}))
     return folder
 
 

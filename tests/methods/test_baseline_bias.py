@@ -90,9 +90,9 @@ def test_the_gradient_is_that_of_the_true_advantage(
 ) -> None:
     plain = {"normalise_std": False} if "chains" in fields else {}
     config = config_of(name, **fields, **plain)
-    found = deviations(game(), trained(game(), name, prompts, config), first, later)
-    assert len(found) >= least
-    assert max(abs(z) for z in found.values()) < LIMIT, found
+    scores = deviations(game(), trained(game(), name, prompts, config), first, later)
+    assert len(scores) >= least
+    assert max(abs(z) for z in scores.values()) < LIMIT, scores
 
 
 def test_the_estimated_turn_is_the_one_after_the_luck() -> None:

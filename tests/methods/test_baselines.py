@@ -174,5 +174,5 @@ def test_gspo_is_grpo_under_a_clip_of_sequences() -> None:
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_step_makes_its_epochs(name: str) -> None:
-    one, two = (one_step(config_of(name, epochs=n, minibatches=1), TASKS[:2], learning_rate=0.0) for n in (1, 2))
-    assert len(two.backend.steps) == 2 * len(one.backend.steps) > 0
+    once, twice = (one_step(config_of(name, epochs=n, minibatches=1), TASKS[:2], learning_rate=0.0) for n in (1, 2))
+    assert len(twice.backend.steps) == 2 * len(once.backend.steps) > 0

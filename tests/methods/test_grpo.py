@@ -42,8 +42,8 @@ def test_in_one_turn_pooled_rtpo_has_the_rows_of_grpo_without_std() -> None:
         (row.rollout_uid, *parts_of(row)) for row in by_grpo
     ]
     assert len({advantage_of(row) for row in by_rtpo}) == 2
-    for one, other in zip(normalised_weights(by_rtpo), normalised_weights(by_grpo), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
+    for of_rtpo, of_grpo in zip(normalised_weights(by_rtpo), normalised_weights(by_grpo), strict=True):
+        np.testing.assert_allclose(of_rtpo, of_grpo, rtol=1e-6)
 
 
 def test_a_flattened_row_token_by_token() -> None:

@@ -64,12 +64,12 @@ def test_values_in_place_of_the_mean_are_the_only_change() -> None:
     values = one_step(config_of("grpo_state_values"))
     assert charged(values) == charged(exact)
     (below,), (rows,) = exact.updated, values.updated
-    for one, other in zip(rows, below, strict=True):
-        assert (one.rollout_uid, one.group, one.ids.tobytes()) == (other.rollout_uid, other.group, other.ids.tobytes())
-        assert np.array_equal(one.weight, other.weight)
-        if one.turns[0].k == 0 or other.is_tied:
-            np.testing.assert_allclose(one.advantage, other.advantage, rtol=1e-6)
-    assert any(advantage_of(one) != advantage_of(other) for one, other in zip(rows, below, strict=True))
+    for row, other in zip(rows, below, strict=True):
+        assert (row.rollout_uid, row.group, row.ids.tobytes()) == (other.rollout_uid, other.group, other.ids.tobytes())
+        assert np.array_equal(row.weight, other.weight)
+        if row.turns[0].k == 0 or other.is_tied:
+            np.testing.assert_allclose(row.advantage, other.advantage, rtol=1e-6)
+    assert any(advantage_of(row) != advantage_of(other) for row, other in zip(rows, below, strict=True))
     assert values.losses == exact.losses
 
 

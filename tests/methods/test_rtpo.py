@@ -82,19 +82,19 @@ def test_ungraded_siblings_are_left_out_of_rows_and_means_and_so_is_one_left_alo
 
     def rows(*rewards: tuple[float | None, ...], pool: bool = False) -> list[tuple[str, float, float]]:
         groups = [
-            tuple(graded(sibling, reward) for sibling, reward in zip(group, given, strict=True))
-            for group, given in zip(sampled, rewards, strict=True)
+            tuple(graded(sibling, reward) for sibling, reward in zip(group, returns, strict=True))
+            for group, returns in zip(sampled, rewards, strict=True)
         ]
         trained = sibling_rows(boundaries, groups, 0, pool=pool)
         return [(row.rollout_uid, advantage_of(row), float(row.weight.sum())) for row in trained]
 
-    one, other = ([sibling.uid for sibling in group] for group in sampled)
+    first, second = ([sibling.uid for sibling in group] for group in sampled)
     uids, advantages, weights = zip(*rows((1.0, None, 0.0), (1.0, 0.0, 0.0)), strict=True)
-    assert uids == (one[0], one[2], *other)
+    assert uids == (first[0], first[2], *second)
     assert advantages == pytest.approx([0.5, -0.5, 2 / 3, -1 / 3, -1 / 3])
     assert weights == pytest.approx([0.2] * 5)
     alone = (1.0, None, None), (1.0, 0.0, 0.0)
-    assert [uid for uid, _, _ in rows(*alone)] == other
+    assert [uid for uid, _, _ in rows(*alone)] == second
     assert [advantage for _, advantage, _ in rows(*alone, pool=True)] == [0.5, 0.5, -0.5, -0.5]
 
 

@@ -59,7 +59,7 @@ def test_the_gradient_is_left_and_noise_is_taken() -> None:
     mdp, trunks, count = LuckTask(3, "late", "even").mdp(), 16, 60
     harness = harness_on(mdp, learning_rate=0.0)
     config = configured("rtpo_variants", kl=0.0, trunks=trunks, **FEW)
-    policy, found = harness.policy, np.zeros((count, 3, 2))
+    policy, estimates = harness.policy, np.zeros((count, 3, 2))
     for number in range(count):
         harness.end_step()
         harness.begin_step(number, 10_000)
@@ -71,10 +71,10 @@ def test_the_gradient_is_left_and_noise_is_taken() -> None:
                 (turn,) = row.turns
                 score = -policy[turn.k, turn.snapshot.state]
                 score[turn.output_ids[0]] += 1
-                found[number, turn.k] += advantage_of(row) * score / (7 / 8) / len(rows)
-    error = found.std(0, ddof=1) / count**0.5
-    assert (np.abs(found.mean(0) - gradient(mdp, policy)) < 4 * error).all()
-    measured = found.var(0, ddof=1).sum(-1)
+                estimates[number, turn.k] += advantage_of(row) * score / (7 / 8) / len(rows)
+    error = estimates.std(0, ddof=1) / count**0.5
+    assert (np.abs(estimates.mean(0) - gradient(mdp, policy)) < 4 * error).all()
+    measured = estimates.var(0, ddof=1).sum(-1)
     assert measured.sum() < 0.8 * sibling_noise(mdp, policy, trunks, 2).sum()
     exact = sibling_noise(mdp, policy, trunks // 4, 8)
     assert (np.abs(measured / exact - 1) < 4 * (2 / count) ** 0.5).all()

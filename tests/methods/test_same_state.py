@@ -28,10 +28,10 @@ THREE = (path("a", "sxy", 1.0), path("b", "sxz", 0.0), path("c", "sw", 1.0))
 
 def test_gigpo_adds_the_advantage_among_those_in_the_same_state() -> None:
     config = config_of("gigpo", normalise_std=False, omega=0.5)
-    found = gigpo.state_credit(THREE, config)
-    assert found[0] == pytest.approx([0.5, 1 / 3 + 0.25, 1 / 3])
-    assert found[1] == pytest.approx([-1.0, -2 / 3 - 0.25, -2 / 3])
-    assert found[2] == pytest.approx([0.5, 1 / 3])
+    credit = gigpo.state_credit(THREE, config)
+    assert credit[0] == pytest.approx([0.5, 1 / 3 + 0.25, 1 / 3])
+    assert credit[1] == pytest.approx([-1.0, -2 / 3 - 0.25, -2 / 3])
+    assert credit[2] == pytest.approx([0.5, 1 / 3])
     scaled = gigpo.state_credit(THREE, config_of("gigpo"))
     assert scaled[0][1] == pytest.approx(1 / 3 / 3**-0.5 + 0.5**0.5, rel=1e-5)
 

@@ -55,7 +55,7 @@ def test_a_models_parameters_are_those_of_transformers_model(name: str) -> None:
     shape = model_shape(name, "nowhere")
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**asdict(shape)))
-    assert shape.parameters == sum(one.numel() for one in model.parameters())
+    assert shape.parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_a_model_that_is_not_listed_has_its_shape_from_its_folder(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def paper(results: Path, *overrides: str) -> Experiment:
     files = [f"task.{name}.file={data}" for name in ("train", "held_out")]
     chosen = ["profile=a100x8", "task=math_paper", *ONE, f"results={results}", *files]
     experiment = load_experiment("main_table", [*chosen, "model.name=toy", f"model.path={WARM_START}", *overrides])
-    return replace(experiment, elements=tuple(replace(one, benchmarks=()) for one in experiment.elements))
+    return replace(experiment, elements=tuple(replace(element, benchmarks=()) for element in experiment.elements))
 
 
 def finish(folder: RunFolder, model: Path) -> None:
@@ -59,30 +59,30 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_nothing_is_missing_for_the_toy_and_nothing_is_made(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert problems(toy(results)) == problems(toy(results), here=True) == []
-    given = ["main_table", *TOY, f"results={results}"]
-    assert main([*given, "--here"]) == 0
-    assert main([*given, f"model.path={results}"]) == 1
+    arguments = ["main_table", *TOY, f"results={results}"]
+    assert main([*arguments, "--here"]) == 0
+    assert main([*arguments, f"model.path={results}"]) == 1
     assert "model.path" in capsys.readouterr().err
     assert not results.exists()
 
 
 def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Path) -> None:
     chosen = ["profile=a100x8", "task=math_paper,search_paper", "seed=0", "algorithm=rtpo,grpo", f"results={results}"]
-    found = problems(load_experiment("main_table", chosen), evaluation=[f"data={tmp_path}"])
+    missing = problems(load_experiment("main_table", chosen), evaluation=[f"data={tmp_path}"])
     model, data = PROJECT / "models" / "Qwen3-8B", PROJECT / "data"
     files = [data / "math_train.jsonl", data / "hard_search.jsonl", tmp_path / "aime24.jsonl", tmp_path / "2wiki.jsonl"]
     for named in (f"model.path is {model}", *(f"data file {file}" for file in files), "search index"):
-        assert sum(named in one for one in found) == 1, named
+        assert sum(named in problem for problem in missing) == 1, named
 
 
-def test_settings_that_cannot_be_are_named(results: Path) -> None:
+def test_settings_that_do_not_fit_are_named(results: Path) -> None:
     verl = ("+verl.actor_rollout_ref.actor.ppo_epoch=2", "verl.actor_rollout_ref.rollout.tensor_model_parallel_size=3")
     for override in ("launch.resources.gpus=4", "launch.resources.nodes=2", *verl):
         field = override.partition("=")[0].rpartition(".")[2]
-        assert any(field in one for one in problems(paper(results, override)))
+        assert any(field in problem for problem in problems(paper(results, override)))
 
 
-def test_a_model_and_data_that_cannot_be_used_are_named(results: Path, tmp_path: Path) -> None:
+def test_a_model_or_data_file_that_does_not_fit_is_named(results: Path, tmp_path: Path) -> None:
     model = Path(shutil.copytree(WARM_START, tmp_path / "model"))
     file = model / "tokenizer.json"
     file.write_text(file.read_text(encoding="utf-8").replace("</think>", "</thought>"), encoding="utf-8")
@@ -92,12 +92,12 @@ def test_a_model_and_data_that_cannot_be_used_are_named(results: Path, tmp_path:
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"model_type": "gemma2"}))
     for experiment in (toy(results, f"model.path={model}"), paper(results, f"model.path={model}")):
-        assert any("gemma2" in one for one in problems(experiment))
+        assert any("gemma2" in problem for problem in problems(experiment))
 
     (tmp_path / "math500.jsonl").write_text("{no JSON\n")
-    (one,) = experiment.elements
-    experiment = replace(experiment, elements=(replace(one, benchmarks=("math500",)),))
-    assert any("math500.jsonl" in one for one in problems(experiment, evaluation=[f"data={tmp_path}"]))
+    (element,) = experiment.elements
+    experiment = replace(experiment, elements=(replace(element, benchmarks=("math500",)),))
+    assert any("math500.jsonl" in problem for problem in problems(experiment, evaluation=[f"data={tmp_path}"]))
 
 
 def test_what_does_not_fit_is_said_before_it_is_asked_for(results: Path) -> None:
@@ -110,8 +110,8 @@ def test_what_does_not_fit_is_said_before_it_is_asked_for(results: Path) -> None
         ("profile=a100x8 launch.resources.memory_gb=100", "launch.resources.memory_gb"),
     ):
         chosen = ["task=math_paper", "algorithm=grpo", "seed=0", f"results={results}", *overrides.split()]
-        found = [one for one in problems(load_experiment("main_table", chosen)) if "estimated to need" in one]
-        assert all(field in one for field, one in zip(fields.split(), found, strict=True))
+        short = [each for each in problems(load_experiment("main_table", chosen)) if "estimated to need" in each]
+        assert all(field in problem for field, problem in zip(fields.split(), short, strict=True))
 
 
 def test_a_folder_of_another_configuration_or_model_is_refused(results: Path, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_gpus_are_counted_and_measured(results: Path, smi: Any, monkeypatch: pyt
     experiment = paper(results)
     monkeypatch.setattr(preflight, "environment_facts", lambda env, settings: {})
     monkeypatch.setenv("PATH", "/nowhere")
-    assert any("and 0 can be seen here" in one for one in problems(experiment, here=True))
+    assert any("and 0 can be seen here" in problem for problem in problems(experiment, here=True))
     for gpus_here, words in (
         ([(index, 81920, 4) for index in range(2)], "and 2 can be seen here"),
         ([(index, 4096, 4) for index in range(8)], "one of this machine has 4 GiB"),
@@ -167,9 +167,9 @@ def test_gpus_are_counted_and_measured(results: Path, smi: Any, monkeypatch: pyt
         ([], "nvidia-smi fails"),
     ):
         smi(*gpus_here)
-        assert any(words in one for one in problems(experiment, here=True))
+        assert any(words in problem for problem in problems(experiment, here=True))
     smi(*((index, 81920, 4) for index in range(8)))
-    assert [one for one in problems(experiment, here=True) if "requirements/gpu.txt" not in one] == []
+    assert [problem for problem in problems(experiment, here=True) if "requirements/gpu.txt" not in problem] == []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
     assert gpus() == [Gpu(index, 80.0, 4 / 1024) for index in (1, 3)]
     smi((0, "[N/A]", 4))
@@ -192,5 +192,5 @@ def test_a_machine_that_lacks_a_cluster_cpus_or_a_sandbox_is_said(
     monkeypatch.setenv("PATH", "/nowhere")
     preflight.environment_facts.cache_clear()
     experiment = paper(results)
-    assert not any("bwrap" in one for one in problems(experiment))
-    assert any("bwrap" in one for one in problems(experiment, here=True))
+    assert not any("bwrap" in problem for problem in problems(experiment))
+    assert any("bwrap" in problem for problem in problems(experiment, here=True))

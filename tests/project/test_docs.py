@@ -90,5 +90,5 @@ def test_every_key_of_a_runs_records_is_documented(tmp_path: Path, monkeypatch: 
     marked = set(re.findall(r"^\| `(\S+)` † \|", section(METRICS, "Entries of `updates`"), re.MULTILINE))
     assert set(diagnostics.empty_update()) == marked
     assert flat(Ledger(Budget(1)).as_dict(), ("budget", "tool_calls", "seconds")) == documented("Ledger")
-    values = [one.value for enum in (ToolOutcome, Termination, StopReason, GradeOutcome) for one in enum]
+    values = [kind.value for enum in (ToolOutcome, Termination, StopReason, GradeOutcome) for kind in enum]
     assert [value for value in values if f"`{value}`" not in section(METRICS, "Entries of `rollout_calls`")] == []

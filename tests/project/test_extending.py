@@ -35,10 +35,10 @@ def test_what_the_page_claims_holds_and_the_projects_own_tests_take_what_was_add
             assert not (project / block["path"]).exists(), f"{block['path']} would be written over"
             (project / block["path"]).write_text(block["text"])
 
-    given = [words[3:] for words in commands() if words[:3] == ["python", "-m", "pytest"]]
-    files = sorted({word for words in given for word in words if word.startswith("tests/")})
-    parts = [words[words.index("-k") + 1] for words in given if "-k" in words]
-    whole = [Path(word).stem for words in given if "-k" not in words for word in words]
+    tests = [words[3:] for words in commands() if words[:3] == ["python", "-m", "pytest"]]
+    files = sorted({word for words in tests for word in words if word.startswith("tests/")})
+    parts = [words[words.index("-k") + 1] for words in tests if "-k" in words]
+    whole = [Path(word).stem for words in tests if "-k" not in words for word in words]
     assert "test_structure" in whole
     apart = "stand_in_the_composed or imports_without_verl"  # long
     names = f"({' or '.join([*parts, *whole, 'extended', 'index_has'])}) and not ({apart})"

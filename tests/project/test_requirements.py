@@ -1,9 +1,10 @@
 """The two package sets: what the code imports is in both, and what must be alike is."""
 
-import ast
 import re
 import sys
 from importlib.metadata import packages_distributions
+
+from test_structure import imported
 
 from rtpo.run.config import PROJECT
 
@@ -27,24 +28,19 @@ ALIKE += ("math-verify", "latex2sympy2-extended", "sympy", "bm25s")
 """where another version could grade, rank or configure otherwise, or lay a batch out otherwise"""
 
 
-def imported() -> set[str]:
-    """Packages that a file of the project imports, functions' imports included."""
-    found = set()
-    for path in (path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module is not None:
-                found.add(node.module.split(".")[0])
+def packages() -> set[str]:
+    """All that a file of the project imports, in functions too."""
+    paths = [path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py")]
+    names = {name.partition(".")[0] for path in paths for name in imported(path)}
     own = {path.stem for folder in ("tests", "rtpo/tools/python") for path in (PROJECT / folder).rglob("*.py")}
-    return found - own - {"environments", *FOLDERS} - set(sys.stdlib_module_names)
+    return names - own - {"environments", *FOLDERS} - set(sys.stdlib_module_names)
 
 
 def test_every_import_is_in_both_sets() -> None:
-    distributions, names = packages_distributions(), imported()
+    distributions, names = packages_distributions(), packages()
     assert {"torch", "verl", "hydra", "yaml", "PIL"} <= names
     for pinned, needed in ((set(CPU), names - APART), (set(GPU), (names - APART) | {"vllm"})):
-        assert [one for one in needed if not {canonical(d) for d in distributions.get(one, [one])} & pinned] == []
+        assert [name for name in needed if not {canonical(d) for d in distributions.get(name, [name])} & pinned] == []
 
 
 def test_sets_are_alike_where_they_must_be_and_pin_what_was_asked_for() -> None:

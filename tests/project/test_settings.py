@@ -86,7 +86,7 @@ def test_values_with_a_source_stand_in_the_composed_configuration(file: str) -> 
 
 def test_sources_are_in_the_paper_or_among_the_deviations() -> None:
     tables = yaml.safe_load((PROJECT / "analysis" / "paper" / "paper.yaml").read_text())["tables"]
-    sourced = [(file.stem, one) for file in CONFIGS.rglob("*.yaml") for one in read_settings(file) if one.source]
+    sourced = [(file.stem, each) for file in CONFIGS.rglob("*.yaml") for each in read_settings(file) if each.source]
     assert len(sourced) > 150
     for name, setting in sourced:
         for part in setting.source.split("; "):

@@ -59,12 +59,12 @@ def project_imports(path: Path, known: Collection[str]) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             node.body = []
-    found = set()
+    used = set()
     for name in imports(tree):
         while name and name not in known:
             name = name.rpartition(".")[0]
-        found.add(name)
-    return found - {"", module_name(path)}
+        used.add(name)
+    return used - {"", module_name(path)}
 
 
 def compared_strings(tree: ast.AST) -> set[str]:
@@ -111,9 +111,9 @@ def test_the_harness_imports_no_algorithm_and_branches_on_none() -> None:
 def test_algorithms_do_not_import_the_harness() -> None:
     """They are written against the verbs alone."""
     for path in ALGORITHMS:
-        found = [name for name in imported(path) if name.split(".")[0] in PACKAGES]
-        assert found
-        modules = {name if name in MODULES.values() else name.rpartition(".")[0] for name in found}
+        used = [name for name in imported(path) if name.split(".")[0] in PACKAGES]
+        assert used
+        modules = {name if name in MODULES.values() else name.rpartition(".")[0] for name in used}
         assert modules <= {*VOCABULARY, *MODULES.values()}
 
 

@@ -83,7 +83,7 @@ def test_scores_of_one_answer_and_of_the_best_accepted_one() -> None:
 
 
 @pytest.mark.parametrize("answers", [(), (" \u200b",), "Paris"])
-def test_answers_that_cannot_be_are_refused(answers: Any) -> None:
+def test_answers_without_a_word_are_refused(answers: Any) -> None:
     with pytest.raises(ValueError, match="answer"):
         score(answers, "Paris")
 

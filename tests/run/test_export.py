@@ -192,7 +192,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 def test_a_pushed_policy_is_the_folder_and_its_example_generates(hub: Hub, run: RunFolder, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main([str(run.path), str(out), "--push", "me/policy"]) == 0
-    assert [(one["organization"], one["name"], one["visibility"]) for one in hub.made] == [("me", "policy", "private")]
+    made = {"organization": "me", "name": "policy", "visibility": "private"}
+    assert [{name: request[name] for name in made} for request in hub.made] == [made]
     files = {path: content for path, content in hub.files.items() if path.startswith("/me/policy/resolve/main/")}
     assert files == {f"/me/policy/resolve/main/{file.name}": file.read_bytes() for file in out.iterdir()}
     assert {token for _, path, token in hub.seen if "me/policy" in path} == {"Bearer mine"}

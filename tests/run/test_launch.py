@@ -49,7 +49,7 @@ def test_every_experiment_composes_on_every_profile(name: str, profile: str) -> 
     for element in loaded(name, profile).elements:
         assert element.run.experiment_name == f"{named}_{profile}_{element.run.task.name}"
         assert element.run.profile.name == profile
-        files = [PROJECT / "configs" / "benchmarks" / f"{one}.yaml" for one in element.benchmarks]
+        files = [PROJECT / "configs" / "benchmarks" / f"{benchmark}.yaml" for benchmark in element.benchmarks]
         assert all(file.exists() for file in files)
         assert files or element.run.task.name == "airline"
 
@@ -67,8 +67,8 @@ def test_an_experiment_differs_in_what_its_file_says_alone(name: str) -> None:
     fields |= NAMED | (tree.hydra.sweeper.params.keys() - {"task", "algorithm", "seed"})
     fields |= MODEL if "model" in file["launch"] else set()
     for element in loaded(name, "a100x8").elements:
-        given = dict(override.split("=", 1) for override in element.overrides)
-        task, algorithm = given["task"], given["algorithm"]
+        settings = dict(override.split("=", 1) for override in element.overrides)
+        task, algorithm = settings["task"], settings["algorithm"]
         if algorithm != "rtpo_sync_kl":  # refused without what the experiment sets
             assert set(differences(plain(task, algorithm), element.run.as_dict())) == fields
 
@@ -130,9 +130,9 @@ def test_what_cannot_be_is_refused_by_its_name() -> None:
 
 
 def test_trials_are_not_in_the_papers_tables() -> None:
-    one = ["task=toy_math", "algorithm=rtpo", "seed=0"]
-    assert launch.runs_in_paper(launch.load("main_table", [*one, "experiment_name=trial"])) == []
-    assert len(launch.runs_in_paper(launch.load("main_table", one))) == 1
+    single = ["task=toy_math", "algorithm=rtpo", "seed=0"]
+    assert launch.runs_in_paper(launch.load("main_table", [*single, "experiment_name=trial"])) == []
+    assert len(launch.runs_in_paper(launch.load("main_table", single))) == 1
 
 
 def test_hydras_multirun_has_the_same_elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

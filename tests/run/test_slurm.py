@@ -127,8 +127,8 @@ def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(
 def test_a_pattern_takes_several_experiments() -> None:
     small = ["profile=toy", "task=toy_math", "seed=0"]
     several = launch.load("ablate_clamp_*", small)
-    assert [one.name for one in several.experiments] == ["ablate_clamp_tight", "ablate_clamp_wide"]
-    assert len(several.elements) == sum(len(one.elements) for one in several.experiments)
+    assert [experiment.name for experiment in several.experiments] == ["ablate_clamp_tight", "ablate_clamp_wide"]
+    assert len(several.elements) == sum(len(experiment.elements) for experiment in several.experiments)
     with pytest.raises(ConfigError):
         launch.load("ablate_clamp_*", [*small, "algorithm.label=one"])
 
@@ -187,7 +187,7 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
     log = logs / f"{preempted}_0.log"
 
     of_one = (*SHORT, "algorithm=grpo", "experiment_name=one_node")
-    one = RunFolder(results / "one_node" / "grpo-seed0")
+    one_node = RunFolder(results / "one_node" / "grpo-seed0")
 
     def submit_held(partition: str, *overrides: str) -> str:
         monkeypatch.setenv("ELEMENTS", f"--partition={partition} --hold")
@@ -205,11 +205,11 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
     assert launch.main(["stop", "main_table", "profile=toy", *of_one, f"results={results}"]) == 0
     assert f"{stopped}_0" in capsys.readouterr().out
     wait_until(lambda: f"{stopped}_0" not in queue(), "one node is stopped before it trains")
-    assert not one.has_trained
+    assert not one_node.has_trained
     cancelled = submit_held("low", "launch.resources.cpus=4", "algorithm=rtpo,grpo")
     subprocess.run(["scancel", f"{cancelled}_0"], check=True)
     subprocess.run(["scontrol", "release", f"{cancelled}_1"], check=True)
-    wait_until(lambda: one.has_trained, "the second element trains")
+    wait_until(lambda: one_node.has_trained, "the second element trains")
     subprocess.run(["scancel", f"{cancelled}_1"], check=True)
     wait_until(lambda: queue() == "", "all jobs have ended")
 
@@ -218,8 +218,8 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
         assert printed.count("SIGTERM: finishing this phase, then saving") == ends
         assert printed.count("back to the queue") == printed.count("resuming ") == complete
         assert f"complete: {complete} of {last + 1} elements" in (logs / f"{job}_tables.log").read_text()
-    assert [folder.name for folder in one.path.parent.iterdir()] == [one.path.name]
-    assert launch.main(["status", str(one.path)]) == 0
+    assert [folder.name for folder in one_node.path.parent.iterdir()] == [one_node.path.name]
+    assert launch.main(["status", str(one_node.path)]) == 0
     assert "  stopped  " in capsys.readouterr().out
     ledger, steps = two.manifest["ledger"], lines(two.path, "steps.jsonl")
     assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
@@ -240,11 +240,11 @@ def job_in(printed: str) -> str:
 
 def nodes_of(actor: str, job: str) -> list[str]:
     """The nodes that a job's actors of a class run on, by what SLURM told the raylets that started them."""
-    found = []
+    nodes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             parent = process.parent() if " ".join(process.cmdline()).startswith(f"ray::{actor}") else None
             told = parent.environ() if parent else {}
             if told.get("SLURM_ARRAY_JOB_ID") == job:
-                found.append(told["SLURMD_NODENAME"])
-    return sorted(found)
+                nodes.append(told["SLURMD_NODENAME"])
+    return sorted(nodes)

@@ -45,12 +45,12 @@ def test_the_gradient_is_that_of_the_value() -> None:
     mdp = LuckTask(3, "even", "chain").mdp()
     logits = np.random.default_rng(0).normal(size=(3, 1, 2))
     whole = np.broadcast_to(logits, mdp.shape)
-    found = gradient(mdp, softmax(whole))
+    exact = gradient(mdp, softmax(whole))
     for k, action in product(range(3), range(2)):
         moved = logits.copy()
         moved[k, 0, action] += 1e-6
         slope = (value(mdp, softmax(np.broadcast_to(moved, mdp.shape))) - value(mdp, softmax(whole))) / 1e-6
-        assert found[k, action] == pytest.approx(slope, abs=1e-6)
+        assert exact[k, action] == pytest.approx(slope, abs=1e-6)
 
 
 @pytest.mark.parametrize("decisions", ["even", "chain"])
@@ -80,9 +80,9 @@ def test_committed_measurements_are_made_again(kind: str, decisions: Decisions) 
     records = command._lines(RESULTS / "map.jsonl")
     jobs = (job for job in command.plan() if (job[0], job[1].decisions) == (kind, decisions))
     job = min(jobs, key=lambda job: (job[1].turns, job[1].steps * job[1].trunks))
-    found, record = command.measured(job), records[job]
+    again, record = command.measured(job), records[job]
     place = record["seed"].index(job[2])
-    assert [found[method] for method in regimes.METHODS] == [record[method][place] for method in regimes.METHODS]
+    assert [again[method] for method in regimes.METHODS] == [record[method][place] for method in regimes.METHODS]
 
 
 def test_a_measurement_goes_on_where_it_was_left(tmp_path: Path) -> None:

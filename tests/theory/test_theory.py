@@ -47,11 +47,11 @@ def paths(mdp: MDP, policy: Table, k: int, state: int) -> Iterator[tuple[float, 
 def test_exact_values_are_those_of_all_paths() -> None:
     mdp, logits = mixing(0, 3, 1, 0.1, 0.1, states=3, actions=2)
     old, new = softmax(logits), softmax(3 * logits[::-1])
-    found = list(paths(mdp, old, 0, 0))
-    assert sum(chance for chance, *_ in found) == pytest.approx(1)
+    whole = list(paths(mdp, old, 0, 0))
+    assert sum(chance for chance, *_ in whole) == pytest.approx(1)
     at = np.zeros(mdp.shape[:2])
     second = 0.0
-    for chance, places, _ in found:
+    for chance, places, _ in whole:
         for k, state, _ in places:
             at[k, state] += chance
         second += chance * float(np.prod([new[place] / old[place] for place in places])) ** 2
@@ -88,12 +88,12 @@ def test_tail_weights_are_products_of_ratios() -> None:
     harness = harness_on(mdp, None, 0)
     (siblings,) = harness.rollout(tasks(mdp), n=30, role=Role.SIBLING)
     harness.logits = 3 * np.random.default_rng(0).normal(size=mdp.shape)
-    found = tail_weights(harness, siblings, 1, CONFIG)
-    assert len(found) == 30
+    weights = tail_weights(harness, siblings, 1, CONFIG)
+    assert len(weights) == 30
     for sibling in siblings:
         ratios = [3 * harness.policy[t.k, t.snapshot.state, t.output_ids[0]] for t in sibling.turns[2:]]
-        assert found[sibling.uid] == pytest.approx(np.prod(ratios), rel=1e-4)
-    assert max(found.values()) > CONFIG.tail_high
+        assert weights[sibling.uid] == pytest.approx(np.prod(ratios), rel=1e-4)
+    assert max(weights.values()) > CONFIG.tail_high
     assert {sibling.reward for sibling in siblings} == {0.0, 1.0}
 
 
@@ -120,8 +120,8 @@ def test_all_intervals_together_give_the_verdict() -> None:
         ((0.021,), 0.01, CONTRADICTED, SUPPORTED),
         ((0.021, *[0.0] * 20), 0.01, SUPPORTED, UNDECIDED),
     ):
-        found = compared([("", 0.5, 0.5 + mean, error, 1.0) for mean in means])
-        assert (verdict(found, above=False), verdict(found, above=True)) == (of_closed, of_sign)
+        errors = compared([("", 0.5, 0.5 + mean, error, 1.0) for mean in means])
+        assert (verdict(errors, above=False), verdict(errors, above=True)) == (of_closed, of_sign)
 
 
 def test_wrong_closed_forms_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,9 +138,9 @@ def test_the_first_committed_measurements_are_made_again(theorem: int, lines: in
         committed = [json.loads(line) for line in islice(file, lines)]
         made = list(islice(make(settings), lines))
         assert len(committed) == len(made) == lines
-        for line, found in zip(committed, made, strict=True):
+        for line, again in zip(committed, made, strict=True):
             for name in (name for name, one in line.items() if isinstance(one, int | float | str)):
-                assert found[name] == pytest.approx(line[name]), (line, name)
+                assert again[name] == pytest.approx(line[name]), (line, name)
 
 
 def test_records_are_written_and_read_again(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def test_outputs_and_last_expressions_are_given_and_errors_named() -> None:
         "": (REFUSED, "Error: the program is empty."),
         "1" * 100_001: (REFUSED, "Error: the program has 100001 characters, over 100000."),
     }
-    found = results(list(cases))
-    assert [(result.outcome, result.output) for result in found] == list(cases.values())
+    answers = results(list(cases))
+    assert [(result.outcome, result.output) for result in answers] == list(cases.values())
     random = "import numpy, random\nhash('a'), random.random(), numpy.random.rand(), {'a', 'b', 'c'}"
     assert len({result.output for result in results([random] * 4)}) == 1
 
@@ -205,8 +205,8 @@ def test_nothing_runs_after_a_pool_is_closed() -> None:
         await asyncio.to_thread(close_pools)
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    found = asyncio.run(close())
-    assert [type(error) for error in found] == [InfrastructureError] * 3
+    errors = asyncio.run(close())
+    assert [type(error) for error in errors] == [InfrastructureError] * 3
     assert interpreters() == []
     assert run("1") == ToolResult(OK, "1")
 

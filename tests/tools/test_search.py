@@ -54,16 +54,16 @@ def on_recording(file: Path, on_miss: Any, **fields: Any) -> SearchSettings:
 
 @given(st.text(st.characters(codec=None)))
 def test_any_query_has_a_form_that_is_its_own_and_can_be_sent(query: str) -> None:
-    found = normalise_query(query)
-    assert normalise_query(found) == found
-    assert found == " ".join(found.encode().decode().split())
-    assert not {unicodedata.category(letter) for letter in found} & {"Cc", "Cs"}
+    form = normalise_query(query)
+    assert normalise_query(form) == form
+    assert form == " ".join(form.encode().decode().split())
+    assert not {unicodedata.category(letter) for letter in form} & {"Cc", "Cs"}
     assert normalise_query("  Who\twas\u00a0cafe\u0301\r\na\0b\ud800c? ") == "Who was caf\u00e9 a b c?"
 
 
 def test_results_are_a_line_each_and_cut() -> None:
-    found = [Passage("Brask", " a town\n on the\ttamm "), Passage("", "x" * 30), Passage("Marn", "")]
-    assert render(found, 20) == f"Page 1: Brask: a town on the ...\nPage 2: {'x' * 20} ...\nPage 3: Marn"
+    passages = [Passage("Brask", " a town\n on the\ttamm "), Passage("", "x" * 30), Passage("Marn", "")]
+    assert render(passages, 20) == f"Page 1: Brask: a town on the ...\nPage 2: {'x' * 20} ...\nPage 3: Marn"
     assert render([], 20) == NO_RESULTS == "No results."
 
 
@@ -91,13 +91,13 @@ def get(recording: Recording, query: str) -> str | None:
 
 def test_the_first_text_stays_for_everyone(tmp_path: Path) -> None:
     """Two that hold the same file open, as two processes do."""
-    one, two = Recording(tmp_path, IDENTITY), Recording(tmp_path, IDENTITY)
-    assert keep(one, "q", "first\nline \u2028 two") == "first\nline \u2028 two"
-    assert keep(two, "q", "second") == "first\nline \u2028 two"
-    assert keep(two, "r", "third") == "third"
-    assert [get(one, query) for query in "qrs"] == ["first\nline \u2028 two", "third", None]
+    first, second = Recording(tmp_path, IDENTITY), Recording(tmp_path, IDENTITY)
+    assert keep(first, "q", "first\nline \u2028 two") == "first\nline \u2028 two"
+    assert keep(second, "q", "second") == "first\nline \u2028 two"
+    assert keep(second, "r", "third") == "third"
+    assert [get(first, query) for query in "qrs"] == ["first\nline \u2028 two", "third", None]
     assert get(Recording(tmp_path, IDENTITY), "r") == "third"
-    assert len(one.path.read_bytes().splitlines()) == 3
+    assert len(first.path.read_bytes().splitlines()) == 3
     assert get(Recording(tmp_path, IDENTITY | {"url": "http://other/"}), "q") is None
 
 
@@ -170,7 +170,7 @@ def test_what_a_miss_gets_is_declared(index: str, tmp_path: Path) -> None:
     assert texts(live, "known query", "Brask", "Brask") == ["  known\ntext ", on_brask, on_brask]
 
 
-def test_recordings_that_cannot_be_are_named(tmp_path: Path) -> None:
+def test_wrong_recordings_are_named(tmp_path: Path) -> None:
     twice = '{"query": "q", "text": "a"}\n{"query": " q", "text": "b"}\n'
     for name, content in {"a.jsonl": "{]\n", "b.jsonl": twice, "c.json": '{"q": ["a"]}'}.items():
         (tmp_path / name).write_text(content)
@@ -208,9 +208,9 @@ def test_passages_of_both_shapes_are_found_where_they_share_a_word(opened: Bm25I
 
 def test_equal_scores_are_in_the_order_of_the_file(opened: Bm25Index, tmp_path: Path) -> None:
     assert [ids(opened, "krone struck", results) for results in (2, 1)] == [["copy-b", "copy-a"], ["copy-b"]]
-    found = built(tmp_path, [{"id": str(number), "text": "one text"} for number in range(50)])
-    assert ids(found, "text", 4) == ["0", "1", "2", "3"]
-    assert ids(found, "text", 60) == [str(number) for number in range(50)]
+    equal = built(tmp_path, [{"id": str(number), "text": "one text"} for number in range(50)])
+    assert ids(equal, "text", 4) == ["0", "1", "2", "3"]
+    assert ids(equal, "text", 60) == [str(number) for number in range(50)]
 
 
 def test_scores_are_lucenes_bm25(tmp_path: Path) -> None:
@@ -219,9 +219,9 @@ def test_scores_are_lucenes_bm25(tmp_path: Path) -> None:
     red, fox = math.log(1 + 0.5 / 2.5), math.log(1 + 1.5 / 1.5)
     short, long = (1.5 * (0.25 + 0.75 * length / 2.5) for length in (2, 3))
     wanted = {"long": red * 2 / (2 + long), "short": red / (1 + short)}
-    found = index.search("red", 2)
-    assert {uid: score for uid, _, score in found} == pytest.approx(wanted, rel=1e-5)
-    assert [uid for uid, _, _ in found] == ["long", "short"]
+    hits = index.search("red", 2)
+    assert {uid: score for uid, _, score in hits} == pytest.approx(wanted, rel=1e-5)
+    assert [uid for uid, _, _ in hits] == ["long", "short"]
     ((uid, _, score),) = index.search("fox red", 1)
     assert (uid, score) == ("short", pytest.approx((red + fox) / (1 + short), rel=1e-5))
 
@@ -239,7 +239,7 @@ def test_the_same_passages_give_the_same_index_by_the_command(
     assert str(folder) in capsys.readouterr().err
 
 
-def test_passages_that_cannot_be_are_named(tmp_path: Path) -> None:
+def test_wrong_passages_are_named(tmp_path: Path) -> None:
     file, folder = tmp_path / "passages.jsonl", tmp_path / "index"
     for lines, named in (
         ('{"id": 1, "text": "a"}\n{"id":', "line 2"),

@@ -38,11 +38,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    with Server("/retrieve", lambda asked: found(asked.query)) as server:
+    with Server("/retrieve", lambda asked: retrieved(asked.query)) as server:
         yield server
 
 
-def found(*texts: str, title: str = "") -> Reply:
+def retrieved(*texts: str, title: str = "") -> Reply:
     """A retriever's reply."""
     contents = [f'"{title}"\n{text}' if title else text for text in texts]
     rows = [{"document": {"id": "7", "contents": text}, "score": 1.5} for text in contents]
@@ -77,7 +77,7 @@ def fails(world: SearchWorld, query: str = "who") -> InfrastructureError:
 
 
 def test_a_retriever_is_asked_in_search_r1s_protocol(server: Server) -> None:
-    server.answer = lambda asked: found("was born in 1871.", "painted.\nLong.", "not asked for", title="Ada Holm")
+    server.answer = lambda asked: retrieved("was born in 1871.", "painted.\nLong.", "not asked for", title="Ada Holm")
     world = SearchWorld(retriever(server, results=2))
     assert ask(world, " Who  was Ada? ") == "Page 1: Ada Holm: was born in 1871.\nPage 2: Ada Holm: painted. Long."
     (asked,) = server.asked
@@ -119,7 +119,7 @@ def test_the_key_is_nowhere_but_in_its_header(server: Server, web: SearchSetting
 def test_a_key_does_not_follow_a_redirect_and_one_that_is_empty_or_malformed_is_refused_at_the_start(
     server: Server, web: SearchSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Server("/retrieve", lambda asked: found()) as other:
+    with Server("/retrieve", lambda asked: retrieved()) as other:
         server.answer = lambda asked: Reply(302, headers={"Location": other.url})
         fails(SearchWorld(web))
         assert other.asked == []
@@ -133,7 +133,7 @@ def test_a_key_does_not_follow_a_redirect_and_one_that_is_empty_or_malformed_is_
 def test_a_server_that_is_slow_or_breaks_off_is_an_outage(server: Server) -> None:
     def late(asked: Asked) -> Reply:
         server.released.wait()
-        return found("late")
+        return retrieved("late")
 
     server.answer = late
     assert "0.2 s" in str(fails(SearchWorld(retriever(server, replace(QUICK, timeout_seconds=0.2, tries=2)))))
@@ -205,7 +205,7 @@ def test_equal_queries_at_once_share_one_request_and_its_failure(server: Server)
     def held(asked: Asked) -> Reply:
         begun.set()
         server.released.wait()
-        return found(asked.query)
+        return retrieved(asked.query)
 
     async def together() -> list[Any]:
         return await asyncio.gather(*(world.call("who") for _ in range(5)), return_exceptions=True)
@@ -231,7 +231,7 @@ def test_a_query_has_one_answer_in_every_event_loop(server: Server, tmp_path: Pa
     kept, and what a replayed recording has is not asked."""
     file = tmp_path / "recording.jsonl"
     file.write_text('{"query": "who", "text": "known"}\n')
-    server.answer = server._usual = lambda asked: found(f"{asked.query} {len(server.asked)}")  # never the same twice
+    server.answer = server._usual = lambda asked: retrieved(f"{asked.query} {len(server.asked)}")  # no two alike
     memory, disk = retriever(server), retriever(server, ONCE, cache=str(tmp_path / "cache"))
     replayed = replace(disk, backend="replay", replay=ReplaySettings(str(file), "live", "http"))
     for settings in (memory, disk, replayed):

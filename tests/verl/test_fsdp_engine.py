@@ -42,11 +42,11 @@ def compare(architecture: str, mesh: Any) -> float:
     policy = MixedPrecisionPolicy(param_dtype=torch.float32, reduce_dtype=torch.float32, cast_forward_inputs=True)
     settings = {"mesh": mesh, "mp_policy": policy, "offload_policy": None, "reshard_after_forward": True}
     apply_fsdp2(model, settings, {})
-    found = model(input_ids=ids, temperature=temperature, return_dict=True, use_cache=False).log_probs[:, :-1]
-    found.sum().backward()
-    parts = [float((found - expected).abs().max()) / 1e-5]
-    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
-        gradient: Any = one.grad
+    logprobs = model(input_ids=ids, temperature=temperature, return_dict=True, use_cache=False).log_probs[:, :-1]
+    logprobs.sum().backward()
+    parts = [float((logprobs - expected).abs().max()) / 1e-5]
+    for parameter, other in zip(model.parameters(), plain.parameters(), strict=True):
+        gradient: Any = parameter.grad
         assert other.grad is not None
         parts.append(float((gradient.full_tensor() - other.grad).abs().max() / other.grad.abs().max()) / 1e-4)
     assert all(map(math.isfinite, parts))
@@ -64,10 +64,10 @@ def compare_all(rank: int, port: int, output: str) -> None:
 
     dist.init_process_group("gloo", rank=rank, world_size=WORLD)
     mesh = init_device_mesh("cpu", (WORLD,), mesh_dim_names=("fsdp",))
-    found = {architecture: compare(architecture, mesh) for architecture in ARCHITECTURES}
+    distances = {architecture: compare(architecture, mesh) for architecture in ARCHITECTURES}
     fsdp_checkpoint_manager.local_mkdir_safe(f"{output}.save")
     if rank == 0:
-        Path(output).write_text(json.dumps(found))
+        Path(output).write_text(json.dumps(distances))
     dist.destroy_process_group()
 
 
@@ -92,9 +92,9 @@ def test_fused_kernels_find_the_whole_output_layer_and_nothing_is_left_or_said(t
     assert "engine is not available" not in said
     assert Path(f"{output}.save").is_dir()
     assert list(temporary.glob("*.lock")) == []
-    found = json.loads(output.read_text())
-    assert found.keys() == {*ARCHITECTURES}
-    assert max(found.values()) < 1
+    distances = json.loads(output.read_text())
+    assert distances.keys() == {*ARCHITECTURES}
+    assert max(distances.values()) < 1
 
 
 if __name__ == "__main__":

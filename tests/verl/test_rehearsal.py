@@ -18,7 +18,7 @@ from rtpo.run.experiments import experiments, load_experiment
 from rtpo.toy.warm_start import SHIPPED
 
 GPU_PROFILES = ("a100x8", "a100x1", "h100x8", "h100x1", "h200x8", "h200x1")
-HAS_VLLM = any("cpu" not in found.version for found in distributions(name="vllm"))
+HAS_VLLM = any("cpu" not in installed.version for installed in distributions(name="vllm"))
 """the GPU set's, which can be configured without a GPU"""
 NAMES = experiments() if HAS_VLLM else ["gsm8k_audit"]
 SERVER = ("task.settings.server.base_url=http://127.0.0.1:1/v1", "task.settings.server.model=user")

@@ -220,7 +220,7 @@ def test_a_killed_worker_of_vllm_ends_the_run_in_its_cause(
         push(version)
         if version == 1:
             server = psutil.Process(inside(backend._replicas[0].servers[0], lambda _: os.getpid()))
-            (worker,) = [one for one in server.children(recursive=True) if "Worker" in one.name()]
+            (worker,) = [child for child in server.children(recursive=True) if "Worker" in child.name()]
             worker.kill()
 
     monkeypatch.setattr(backend, "push", push_and_kill)
