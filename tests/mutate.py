@@ -2,26 +2,26 @@
 
     python tests/mutate.py                     every module of TESTS, a row each; takes hours
     python tests/mutate.py rtpo/credit.py      one of them
-    python tests/mutate.py --count 5 --show    fewer faults, and those that no test caught
     python tests/mutate.py --at 8f2e586        of an earlier commit, by that commit's tests
 
-A fault changes one operator, constant, comparison, branch or index, in a copy of the project. `strict=` of zip,
-`frozen=` and `slots=` of a dataclass are left alone, for they guard against other faults; so are sizes of arrays that
-are made to be written to, since a larger one changes nothing. A fault is caught where the module's tests fail, or run
-longer than ten times what they take without it. The faults of a module are drawn from its own name, so that two runs
-try the same.
+A fault changes one operator, constant, comparison, branch or index, in a copy of the project. Where a module has too
+few of these, an argument, a result or the value of a name is None. `strict=` of zip, `frozen=` and `slots=` of a
+dataclass are left alone, for they guard against other faults; so are sizes of arrays that are made to be written to,
+since a larger one changes nothing. A fault is caught where the module's tests fail, or run longer than ten times what
+they take without it. The faults of a module are drawn from its own name, so that two runs try the same.
 """
 
 import argparse
 import ast
 import copy
 import os
-import random
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 PROJECT = Path(__file__).resolve().parents[1]
 TESTS: dict[str, tuple[str, ...]] = {
@@ -50,6 +50,8 @@ TESTS: dict[str, tuple[str, ...]] = {
 }
 GUARDS = ("strict", "frozen", "slots")  # arguments that are left alone
 MADE = ("empty", "zeros")  # functions of numpy whose first argument is left alone
+FAULTS = 20  # of a module
+Change = Callable[[ast.AST], str | None]
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult},
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
@@ -57,21 +59,26 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 }
 
 
-def places(source: str) -> list[int]:
+def draw(source: str, rng: Random) -> list[tuple[str, str]]:
+    """FAULTS sources with a fault each, and what was changed."""
+    faults: list[tuple[str, str]] = []
+    for change in (_change, _lose):
+        fitting = places(source, change)
+        for place in rng.sample(fitting, min(FAULTS - len(faults), len(fitting))):
+            tree = ast.parse(source)
+            node = list(ast.walk(tree))[place]
+            changed = change(node)
+            faults.append((ast.unparse(tree), f"line {getattr(node, 'lineno', '?')}: {changed}"))
+    return faults
+
+
+def places(source: str, change: Change) -> list[int]:
     """The nodes that a fault can be put into, by their numbers in `ast.walk`."""
     nodes = list(ast.walk(ast.parse(source)))
     alone = [node.value for node in nodes if isinstance(node, ast.keyword) and node.arg in GUARDS]
     alone += [node.args[0] for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in MADE]
     guards = {id(part) for node in alone for part in ast.walk(node)}
-    return [place for place, node in enumerate(nodes) if id(node) not in guards and _change(copy.deepcopy(node))]
-
-
-def fault(source: str, place: int) -> tuple[str, str]:
-    """The source with a fault in this node, and what was changed."""
-    tree = ast.parse(source)
-    node = list(ast.walk(tree))[place]
-    changed = _change(node)
-    return ast.unparse(tree), f"line {getattr(node, 'lineno', '?')}: {changed}"
+    return [place for place, node in enumerate(nodes) if id(node) not in guards and change(copy.deepcopy(node))]
 
 
 def _change(node: ast.AST) -> str | None:
@@ -89,6 +96,15 @@ def _change(node: ast.AST) -> str | None:
     if isinstance(node, ast.If | ast.IfExp | ast.While):
         node.test = ast.UnaryOp(ast.Not(), node.test)
         return "the branch turned round"
+    return None
+
+
+def _lose(node: ast.AST) -> str | None:
+    """Put None where an argument, a result or the value of a name stands, in place, as `_change` does."""
+    value = getattr(node, "value", None)
+    if isinstance(node, ast.Assign | ast.Return | ast.keyword) and value and not isinstance(value, ast.Constant):
+        node.value = ast.Constant(None)
+        return f"{ast.unparse(value)} for None"
     return None
 
 
@@ -113,8 +129,6 @@ def caught(clone: Path, module: str, source: str, limit: float) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", choices=[[], *TESTS], help="default: all")
-    parser.add_argument("--count", type=int, default=20, help="faults of a module")
-    parser.add_argument("--show", action="store_true", help="list the faults that no test caught")
     parser.add_argument("--at", metavar="COMMIT", default="HEAD", help="default: the last one")
     options = parser.parse_args()
     print("| Module | Faults | Caught | % |\n|---|---|---|---|")
@@ -128,14 +142,11 @@ def main() -> None:
             if caught(clone, module, source, 3600):
                 sys.exit(f"the tests of {module} fail without a fault")
             limit = 10 * (time.monotonic() - begun) + 10
-            drawn = places(source)
-            drawn = random.Random(module).sample(drawn, min(options.count, len(drawn)))
-            faults = [fault(source, place) for place in drawn]
+            faults = draw(source, Random(module))
             missed = [what for changed, what in faults if not caught(clone, module, changed, limit)]
-            share = 100 * (1 - len(missed) / len(drawn))
-            print(f"| {module} | {len(drawn)} | {len(drawn) - len(missed)} | {share:.0f} |", flush=True)
-            if options.show:
-                print(*(f"  missed: {what}" for what in missed), sep="\n", file=sys.stderr, flush=True)
+            share = 100 * (1 - len(missed) / len(faults))
+            print(f"| {module} | {len(faults)} | {len(faults) - len(missed)} | {share:.0f} |", flush=True)
+            print(*(f"  missed: {what}" for what in missed), sep="\n", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
