@@ -141,11 +141,11 @@ def main(arguments: list[str] | None = None) -> int:
     for kind, (_, option, settings) in AUDITS.items():
         command = kinds.add_parser(kind, description=__doc__)
         # a record knows the folders it lies in by name, which a relative path may lack
-        command.add_argument("folder", type=lambda given: Path(given).absolute(), metavar="RUN", help=FOLDER)
+        command.add_argument("folder", type=lambda folder: Path(folder).absolute(), metavar="RUN", help=FOLDER)
         command.add_argument("--format", choices=sorted(FORMATS), default="md", help="default: %(default)s, Markdown")
         command.add_argument(option, dest="option", **settings)
-    given = parser.parse_args(arguments)
-    print(FORMATS[given.format](AUDITS[given.kind][0](given.folder, given.option)), end="")
+    options = parser.parse_args(arguments)
+    print(FORMATS[options.format](AUDITS[options.kind][0](options.folder, options.option)), end="")
     return 0
 
 

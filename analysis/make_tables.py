@@ -35,27 +35,27 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--output", type=Path, help="folder of the tables (default: tables/ under --results)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the files would change")
-    given = parser.parse_args(arguments)
-    chosen = sum([bool(given.folders), given.experiment is not None, given.table is not None])
+    options = parser.parse_args(arguments)
+    chosen = sum([bool(options.folders), options.experiment is not None, options.table is not None])
     if chosen > 1:
         parser.error("FOLDER, --experiment and --table are of different tables: give one of them")
-    output = given.output or given.results / "tables"
+    output = options.output or options.results / "tables"
     if not chosen:
-        whole, paper = all_tables(given.results), output / "paper"
-        if given.check:
+        whole, paper = all_tables(options.results), output / "paper"
+        if options.check:
             return pages.check(whole, paper, COMMAND)
         pages.save(whole, paper)
         return 0
-    if given.table is not None:
-        again, table = f"{COMMAND} --table {given.table}", named(given.results, given.table)
+    if options.table is not None:
+        again, table = f"{COMMAND} --table {options.table}", named(options.results, options.table)
         shown, files = pages.layouts([table]), pages.files_of([table], output / "paper")
     else:
-        again = f"{COMMAND} {' '.join(map(str, given.folders)) or f'--experiment {given.experiment}'}"
-        columns = [] if given.columns in ("", "all") else given.columns.split(",")
-        of_folders = folder_table(given.folders, columns) if given.folders else None
-        runs = of_folders or run_table(given.results, given.experiment, columns)
-        shown, files = [runs if given.columns else short(runs)], files_of(runs, output, whole=bool(given.columns))
-    if given.check:
+        again = f"{COMMAND} {' '.join(map(str, options.folders)) or f'--experiment {options.experiment}'}"
+        columns = [] if options.columns in ("", "all") else options.columns.split(",")
+        of_folders = folder_table(options.folders, columns) if options.folders else None
+        runs = of_folders or run_table(options.results, options.experiment, columns)
+        shown, files = [runs if options.columns else short(runs)], files_of(runs, output, whole=bool(options.columns))
+    if options.check:
         return told_stale(changed(files), again)
     write(files)
     print(*map(markdown, shown), *files, sep="\n")

@@ -223,8 +223,8 @@ def held_out_curve(group: Frames, mode: str = "sampled") -> pd.DataFrame:
     graded = ~np.isnan(tables).any(axis=(0, 1))
     rows = []
     for place, cost in enumerate(costs):
-        found = interval(tables[:, place, graded], strata=list(group.runs["experiment"]), share=True)
-        rows.append([*cost, found.mean, found.low, found.high])
+        share = interval(tables[:, place, graded], strata=list(group.runs["experiment"]), share=True)
+        rows.append([*cost, share.mean, share.low, share.high])
     return pd.DataFrame(rows, columns=columns)
 
 

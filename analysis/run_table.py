@@ -53,8 +53,8 @@ def success(group: Frames, when: str = "after", mode: str = "sampled") -> Cell:
     evaluation = metrics.held_out(group, when, mode)
     if evaluation is None:
         return NOT_RUN
-    found = metrics.success(evaluation)
-    return percent_cell(replace(found, low=nan, high=nan) if found and mode == "greedy" else found)
+    share = metrics.success(evaluation)
+    return percent_cell(replace(share, low=nan, high=nan) if share and mode == "greedy" else share)
 
 
 def steps(group: Frames, key: str, digits: int, scale: float = 1.0) -> Cell:
@@ -202,10 +202,10 @@ def _benchmarks(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
             shares = (answers["reward"] == 1).groupby([answers["run"], answers["question"]]).mean().unstack()
             shares = shares.loc[runs.names].dropna(axis="columns").astype(float)
             strata = list(runs.runs["experiment"])
-            found = interval(shares.to_numpy(), strata=strata, share=True) if shares.size else None
+            share = interval(shares.to_numpy(), strata=strata, share=True) if shares.size else None
             size = f"{made['questions'].iloc[0]:,} × {made['samples'].iloc[0]}"
             title = f"{benchmark} pass@1, {decoded(json.loads(str(decoding)))}, {size}"
-            columns.setdefault(title, [NOT_RUN] * len(rows))[place] = percent_cell(found)
+            columns.setdefault(title, [NOT_RUN] * len(rows))[place] = percent_cell(share)
     return columns
 
 

@@ -88,8 +88,8 @@ def _interval(shares: "pd.Series[float]") -> list[float] | None:
         return None
     if shares.nunique() == 1:
         return list(wilson(float(shares.iloc[0]), len(shares)))
-    found = interval([shares], share=True)
-    return [found.low, found.high]
+    share = interval([shares], share=True)
+    return [share.low, share.high]
 
 
 def _calls(calls: "pd.Series[Any]") -> dict[str, dict[str, int]]:

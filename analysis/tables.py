@@ -93,16 +93,16 @@ def of_rows(
     return Table(name, frame, caption, tuple(notes), labels)
 
 
-def cell(found: Interval | None, digits: int = 1, scale: float = 1.0, sign: bool = False) -> Cell:
+def cell(interval: Interval | None, digits: int = 1, scale: float = 1.0, sign: bool = False) -> Cell:
     """An interval as a cell."""
-    if found is None or isnan(found.mean):
+    if interval is None or isnan(interval.mean):
         return NO_VALUE
-    return Number(found.mean, found.low, found.high, digits, scale, sign)
+    return Number(interval.mean, interval.low, interval.high, digits, scale, sign)
 
 
-def percent_cell(found: Interval | None, sign: bool = False) -> Cell:
+def percent_cell(share: Interval | None, sign: bool = False) -> Cell:
     """A share with its interval, in percent."""
-    return cell(found, 1, 100.0, sign)
+    return cell(share, 1, 100.0, sign)
 
 
 def bold_best(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:

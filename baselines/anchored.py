@@ -121,7 +121,7 @@ def baselines(path: Rollout, group: Sequence[Rollout], config: AnchoredConfig) -
     returns nor their number depend on this path's turn k, so E[gradient x B] is 0 (tested). Without others at S_0 all
     baselines are the path's own return, so its advantages are 0.
     """
-    found: list[float] = []
+    values: list[float] = []
     for k in range(len(path.turns)):
         here = path.turns[k].snapshot.digest
         others = [
@@ -130,12 +130,12 @@ def baselines(path: Rollout, group: Sequence[Rollout], config: AnchoredConfig) -
             if other is not path and other.start_k <= k < len(other.turns) and other.turns[k].snapshot.digest == here
         ]
         if k > 0:
-            found.append((sum(others) + config.shrinkage * found[-1]) / (len(others) + config.shrinkage))
+            values.append((sum(others) + config.shrinkage * values[-1]) / (len(others) + config.shrinkage))
         elif others:
-            found.append(float(np.mean(others)))
+            values.append(float(np.mean(others)))
         else:
             return [path.reward] * len(path.turns)
-    return found
+    return values
 
 
 def check(config: AnchoredConfig) -> list[str]:

@@ -40,12 +40,12 @@ def state_credit(group: Sequence[Rollout], config: GiGPOConfig) -> list[list[flo
     for i, chain in enumerate(group):
         for turn in chain.turns:
             stood[turn.snapshot.digest].append((i, turn.k))
-    found = [[a] * len(chain.turns) for a, chain in zip(group_credit(group, config), group, strict=True)]
+    credit = [[a] * len(chain.turns) for a, chain in zip(group_credit(group, config), group, strict=True)]
     for turns in stood.values():
         returns = [group[i].reward for i, _ in turns]
         for (i, k), among in zip(turns, group_advantages(returns, config.normalise_std), strict=True):
-            found[i][k] += config.omega * float(among)
-    return found
+            credit[i][k] += config.omega * float(among)
+    return credit
 
 
 def check(config: GiGPOConfig) -> list[str]:

@@ -47,8 +47,8 @@ def pair_rows(firsts: Sequence[Rollout], boundaries: Sequence[Boundary], seconds
     rows = []
     for first, boundary, (second,) in zip(firsts, boundaries, seconds, strict=True):
         members = [(rollout, rollout.turns[boundary.k]) for rollout in (first, second)]
-        (_, one), (_, other) = members
-        if first.is_graded and second.is_graded and one.output_ids.tobytes() != other.output_ids.tobytes():
+        ids, other_ids = (turn.output_ids.tobytes() for _, turn in members)
+        if first.is_graded and second.is_graded and ids != other_ids:
             advantages = sibling_advantages([first.reward, second.reward])
             rows += [
                 turn_row(turn, rollout, float(advantage), 0.5, boundary.uid)

@@ -112,9 +112,9 @@ class CoinEnv(ToyMathEnv):
         return Grade(GradeOutcome.GRADED, compute_score(self._reply))
 
 
-def verl(given: Namespace) -> Iterator[Case]:
+def verl(options: Namespace) -> Iterator[Case]:
     """Microseconds for each generated token of a step, since the two sides may sample different lengths."""
-    steps = given.repeats + 1  # the first one warms up
+    steps = options.repeats + 1  # the first one warms up
     with TemporaryDirectory() as name:
         folder = Path(name)
         config = configuration(
@@ -180,8 +180,8 @@ def stock_steps(config: RunConfig, tasks: Sequence[Task], folder: Path) -> list[
 class RecordingHarness(AgentHarness):
     """Keeps what an algorithm gives the trainer, to have it done again."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self.calls: list[Callable[[], object]] = []
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
@@ -212,7 +212,7 @@ class Apart:
         return partial(value, apart=True) if name in ("score", "step") else value
 
 
-def trees(given: Namespace) -> Iterator[Case]:
+def trees(options: Namespace) -> Iterator[Case]:
     """One data step of a method, trained again and again at a learning rate too small to move the weights."""
     for task in ("toy_math", "toy_knowledge"):
         for algorithm in ("grpo_exact", "rtpo"):
@@ -223,14 +223,14 @@ def trees(given: Namespace) -> Iterator[Case]:
             config.descriptor.step(harness, tasks, config.algorithm_config)
             harness.end_step()
             harness.begin_step(1, 10**6)
-            timings = in_turns({"trees": harness.replay, "rows": partial(harness.replay, True)}, given.repeats)
+            timings = in_turns({"trees": harness.replay, "rows": partial(harness.replay, True)}, options.repeats)
             yield f"update and scoring of {algorithm}, {task}", "s", timings
 
 
 # the embedded decoder against transformers' batched `generate`, which returns its logits, since rollouts need log-probs
 
 
-def decoder(given: Namespace) -> Iterator[Case]:
+def decoder(options: Namespace) -> Iterator[Case]:
     """Cold contexts of random ids; no stop token, so that all generate the same number of tokens."""
     config = configuration()
     torch.set_num_threads(config.profile.threads)
@@ -250,18 +250,18 @@ def decoder(given: Namespace) -> Iterator[Case]:
 
         mask = torch.ones_like(contexts)
         generate: Callable[[], object] = partial(network.generate, contexts, attention_mask=mask, **SAMPLED)
-        timings = in_turns({"decoder": decode, "generate": generate}, given.repeats)
+        timings = in_turns({"decoder": decode, "generate": generate}, options.repeats)
         yield f"decoder, {BATCH} requests, {siblings} a context", "s", timings
 
 
 # the Python tool's warm pool against a fresh interpreter that imports sympy for each program
 
 
-def python(given: Namespace) -> Iterator[Case]:
+def python(options: Namespace) -> Iterator[Case]:
     """Milliseconds a call, with as many at once as there are processors."""
     callers, interpreter = len(os.sched_getaffinity(0)), [sys.executable, "-c", PROGRAM]
     timings: dict[str, list[float]] = {"pool": [], "fresh": []}
-    for _ in range(given.repeats):
+    for _ in range(options.repeats):
         timings["pool"].append(asyncio.run(pooled(callers)))
         close_pools()
         start = time.perf_counter()
@@ -285,10 +285,10 @@ async def pooled(callers: int) -> float:
 # grading of mathematics: every answer of a file against itself, and against the next one, which is wrong
 
 
-def grading(given: Namespace) -> Iterator[Case]:
+def grading(options: Namespace) -> Iterator[Case]:
     """Milliseconds a grade. Raises DataError, naming the line, for rows without an answer."""
     answers = []
-    for place, row in read_rows(given.file):
+    for place, row in read_rows(options.file):
         if "answer" not in row:
             raise DataError(f"{place} has no `answer`: give JSONL such as MATH-500's.")
         answers.append(str(row["answer"]))
@@ -300,7 +300,7 @@ def grading(given: Namespace) -> Iterator[Case]:
         with ThreadPoolExecutor(grader.workers) as threads:
             list(threads.map(lambda pair: grader.grade((pair[0],), pair[1]), pairs[side]))
 
-    seconds = in_turns({side: partial(grade, side) for side in pairs}, given.repeats)
+    seconds = in_turns({side: partial(grade, side) for side in pairs}, options.repeats)
     grader.close()
     timings = {side: [1e3 * value / len(answers) for value in values] for side, values in seconds.items()}
     yield f"grading, {len(answers)} answers", "ms a grade", timings
@@ -316,17 +316,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=whole(1), default=5, help="timings behind each median; default: 5")
     parser.add_argument("--file", type=Path, help="for the case grading: a file of answers, such as MATH-500's")
     parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench", help="folder for the records")
-    given = parser.parse_args(arguments)
-    if unknown := [name for name in given.cases if name not in CASES]:
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.cases if name not in CASES]:
         raise ConfigError(f"no case is named {', '.join(unknown)}: there are {', '.join(CASES)}.")
-    if "grading" in given.cases and given.file is None:
+    if "grading" in options.cases and options.file is None:
         raise ConfigError("grading needs a file: give --file FILE.")
-    names = given.cases or [name for name in CASES if name != "grading" or given.file]
-    given.results.mkdir(parents=True, exist_ok=True)
+    names = options.cases or [name for name in CASES if name != "grading" or options.file]
+    options.results.mkdir(parents=True, exist_ok=True)
     record: dict[str, Any] = {"started": utc_now(), **provenance(), "cases": []}
-    file = given.results / f"{record['started'].replace(':', '')}.json"
+    file = options.results / f"{record['started'].replace(':', '')}.json"
     for name in names:
-        for what, unit, timings in CASES[name](given):
+        for what, unit, timings in CASES[name](options):
             ours, theirs = (median(values) for values in timings.values())
             sides = ", ".join(f"{side} {median(values):.3g}" for side, values in timings.items())
             print(f"{what:48} {theirs / ours:6.2f} x   {sides} {unit}", flush=True)

@@ -19,8 +19,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("passages", type=Path, help="the JSONL file of passages")
     parser.add_argument("--output", required=True, type=Path, help="the folder of the index; it must not exist yet")
-    given = parser.parse_args(arguments)
-    manifest = build_index(given.passages, given.output)
+    options = parser.parse_args(arguments)
+    manifest = build_index(options.passages, options.output)
     print(json.dumps({part: manifest[part] for part in ("passages", "bm25", "files")}, indent=1))
 
 

@@ -109,8 +109,8 @@ def at_work(folder: Path) -> Process | None:
             process = Path(f"/proc/{words[-4]}")
             with suppress(OSError):  # it is another user's, or has just ended
                 if any(_is_same(file, place) for file in (process / "fd").iterdir()):
-                    given = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                    scripts = (word for word in given if word.endswith(".py") or word.startswith("experiments."))
+                    typed = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                    scripts = (word for word in typed if word.endswith(".py") or word.startswith("experiments."))
                     return Process(int(process.name), next(scripts, ""))
     return None
 
@@ -181,9 +181,9 @@ def _state(run: RunFolder, benchmarks: Sequence[str], job: Job | None) -> str:
 
 def _success(folder: Path, steps: Sequence[Mapping[str, Any]]) -> str:
     """Of held-out tasks at temperature 1 once they were played after training, else of the last step's first paths."""
-    after = [one for one in _lines(folder / "evaluations.jsonl") if (one["when"], one["mode"]) == ("after", "sampled")]
+    after = [row for row in _lines(folder / "evaluations.jsonl") if (row["when"], row["mode"]) == ("after", "sampled")]
     if after:
-        graded = [one["reward"] for one in after if one["reward"] is not None]
+        graded = [row["reward"] for row in after if row["reward"] is not None]
         return f"{percent(sum(r == 1 for r in graded) / len(graded) if graded else None)} held-out"
     return f"{percent(steps[-1]['success'])} training" if steps else "-"
 

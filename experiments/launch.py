@@ -127,9 +127,9 @@ def evaluation_of(launch: Launched, element: Element) -> EvaluateConfig | None:
 
 def check(launch: Launched, *, here: bool = False) -> None:
     """Raises ConfigError for what is missing or cannot be; here: on this machine, which is to run them."""
-    found = [preflight.problems(each, here=here, evaluation=launch.evaluation) for each in launch.experiments]
-    if any(found):
-        raise ConfigError("\n".join(dict.fromkeys(chain(*found))))
+    faults = [preflight.problems(each, here=here, evaluation=launch.evaluation) for each in launch.experiments]
+    if any(faults):
+        raise ConfigError("\n".join(dict.fromkeys(chain(*faults))))
 
 
 def run_element(launch: Launched, index: int, stop: StopRequest) -> None:
@@ -190,9 +190,9 @@ def _is_setting(word: str) -> bool:
 
 
 def _all(overrides: Sequence[str]) -> list[Path]:
-    for one in overrides:
-        if not one.startswith("results="):
-            raise ConfigError(f"{one} without an experiment: name the experiment before it, or give results= alone.")
+    for word in overrides:
+        if not word.startswith("results="):
+            raise ConfigError(f"{word} without an experiment: name the experiment before it, or give results= alone.")
     results = Path(composed("train", overrides).results)
     folders = sorted(file.parent for file in results.glob("*/*/config.yaml"))
     return [*folders, *(folder for folder in following.submitted(all_logs()) if folder not in folders)]
@@ -394,22 +394,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name == "element":
             command.add_argument("index", type=int, help="index of the element, from 0")
         command.add_argument("overrides", nargs="*", default=[], help=f"{settings}, such as seed=1")
-    given = parser.parse_args(arguments)
-    if given.command == "list":
+    typed = parser.parse_args(arguments)
+    if typed.command == "list":
         print("\n".join(experiments()))
         return 0
-    if given.command in ("status", "stop"):
-        return (status if given.command == "status" else stop)(given.experiment, given.overrides)
+    if typed.command in ("status", "stop"):
+        return (status if typed.command == "status" else stop)(typed.experiment, typed.overrides)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, on_sigterm)
     try:
-        launch = load(given.experiment, given.overrides)
-        if given.command == "submit":
-            submit(given.experiment, launch, given.overrides)
-        elif given.command == "element":
-            run_one(launch, given.index)
+        launch = load(typed.experiment, typed.overrides)
+        if typed.command == "submit":
+            submit(typed.experiment, launch, typed.overrides)
+        elif typed.command == "element":
+            run_one(launch, typed.index)
         else:
-            return run_all(launch) if given.command == "run" else write_tables(launch)
+            return run_all(launch) if typed.command == "run" else write_tables(launch)
     except KeyboardInterrupt as stopped:
         raise Stopped("stopped: run the same command to go on") from stopped
     return 0

@@ -51,9 +51,9 @@ def measured(job: Job) -> dict[str, Any]:
     """The line of a measurement."""
     kind, point, seed = job
     began = time.process_time()
-    found = regime_runs.frozen(point, seed) if kind == "frozen" else regime_runs.trained(point, seed)
+    values = regime_runs.frozen(point, seed) if kind == "frozen" else regime_runs.trained(point, seed)
     seconds = time.process_time() - began
-    return {"kind": kind, **asdict(point), "seed": seed, **_rounded(found), "cpu_seconds": round(seconds, 3)}
+    return {"kind": kind, **asdict(point), "seed": seed, **_rounded(values), "cpu_seconds": round(seconds, 3)}
 
 
 def predict(folder: Path, points: Iterable[Point]) -> Path:

@@ -25,11 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_intermixed_args(arguments)
     ours, evaluation = of_evaluation(options.overrides)
     experiment = load_experiment(options.experiment, ours)
-    found = problems(experiment, here=options.here, evaluation=evaluation)
+    faults = problems(experiment, here=options.here, evaluation=evaluation)
     what = f"{experiment.name}, profile {experiment.profile}, {len(experiment.elements)} elements"
-    if found:
-        print("\n".join(found), file=sys.stderr)
-        print(f"{what}: {len(found)} problem(s)", file=sys.stderr)
+    if faults:
+        print("\n".join(faults), file=sys.stderr)
+        print(f"{what}: {len(faults)} problem(s)", file=sys.stderr)
         return 1
     machine = "this machine" if options.here else "not checked: this machine (--here)"
     print(f"{what}: nothing is missing: models, data, benchmarks, packages, run folders, disk; {machine}")

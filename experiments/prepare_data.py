@@ -53,18 +53,18 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--folder", type=Path, default=PROJECT / "data", help="where the files go; default: data/")
     parser.add_argument("--list", action="store_true", help="print the status and source of every set; prepare nothing")
-    given = parser.parse_args(arguments)
-    folder = DataFolder(given.folder)
-    stand_ins = dict(given.stand_ins)
-    wanted = {*given.names, *stand_ins}
+    options = parser.parse_args(arguments)
+    folder = DataFolder(options.folder)
+    stand_ins = dict(options.stand_ins)
+    wanted = {*options.names, *stand_ins}
     if unknown := sorted(wanted - REGISTRY.keys()):
         raise DataError(f"no set is named {', '.join(unknown)}: there are {', '.join(REGISTRY)}")
-    if given.list:
+    if options.list:
         print(table(folder))
         return 0
-    given.folder.mkdir(parents=True, exist_ok=True)
-    with RunFolder(given.folder).held():
-        return prepare(folder, wanted or set(REGISTRY), stand_ins, given.accept_other)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with RunFolder(options.folder).held():
+        return prepare(folder, wanted or set(REGISTRY), stand_ins, options.accept_other)
 
 
 def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], accept_other: bool) -> int:

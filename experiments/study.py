@@ -65,11 +65,11 @@ def train_part(
 def chosen(planned: Sequence[Planned], task: str | None, only: str) -> list[Planned]:
     """Those of `only` these configurations on one `task`, or all. Raises ConfigError for names that are not planned."""
     labels = only.split(",") if only else []
-    for name, given, known in [
+    for name, typed, known in [
         ("--task", [] if task is None else [task], {place.task for place, _ in planned}),
         ("--only", labels, {place.configuration.label for place, _ in planned}),
     ]:
-        if unknown := sorted(set(given) - known):
+        if unknown := sorted(set(typed) - known):
             raise ConfigError(f"{name} {', '.join(unknown)}: not in the plan; there are {', '.join(sorted(known))}.")
     return [
         (place, rate)
@@ -82,8 +82,8 @@ def missing(study: Study, task: str | None = None, only: str = "") -> list[str]:
     """A line for each run that has not been finished. Raises as `chosen`."""
     parts: dict[Planned, str] = {}
     for part in study.parts:
-        for one in study.planned(part):
-            parts.setdefault(one, part)
+        for planned in study.planned(part):
+            parts.setdefault(planned, part)
     return [
         f"{parts[place, rate]}: {place}{'' if rate is not None else ', which has no learning rate yet'}"
         for place, rate in chosen(list(parts), task, only)
@@ -102,19 +102,19 @@ def main(arguments: list[str] | None = None) -> None:
         "--minutes", type=positive, default=240, help="start no further run after so many minutes; default: 240"
     )
     parser.add_argument("--results", type=Path, help="repeat the part in this folder, at the chosen rates")
-    given = parser.parse_args(arguments)
-    study: Study = given.study if given.results is None else named(given.study.name, given.results)
-    if given.part == FREEZE:
-        if given.task is not None or given.only or given.results is not None:
+    options = parser.parse_args(arguments)
+    study: Study = options.study if options.results is None else named(options.study.name, options.results)
+    if options.part == FREEZE:
+        if options.task is not None or options.only or options.results is not None:
             parser.error("freeze takes all of the study's own records: leave --task, --only and --results out")
         study.freeze()
-    elif given.part == MISSING:
-        print("".join(f"{line}\n" for line in missing(study, given.task, given.only)), end="")
-    elif given.part in study.parts:
-        train_part(study, given.part, StopRequest(), task=given.task, only=given.only, minutes=given.minutes)
+    elif options.part == MISSING:
+        print("".join(f"{line}\n" for line in missing(study, options.task, options.only)), end="")
+    elif options.part in study.parts:
+        train_part(study, options.part, StopRequest(), task=options.task, only=options.only, minutes=options.minutes)
     else:
         raise ConfigError(
-            f"{given.part!r} is no part of the study: {nearest(given.part, [*study.parts, FREEZE, MISSING])}."
+            f"{options.part!r} is no part of the study: {nearest(options.part, [*study.parts, FREEZE, MISSING])}."
         )
 
 

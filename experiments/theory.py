@@ -77,10 +77,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("theorems", nargs="*", type=theorem, help="1, 2 or 3; default: all")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the records")
-    given = parser.parse_args(arguments)
-    for number in sorted({*given.theorems}) or PARTS:
-        measure(number, given.results)
-        print(given.results / f"theorem_{number}.json")
+    options = parser.parse_args(arguments)
+    for number in sorted({*options.theorems}) or PARTS:
+        measure(number, options.results)
+        print(options.results / f"theorem_{number}.json")
 
 
 if __name__ == "__main__":

@@ -165,13 +165,13 @@ def _holds(holds: bool, shown: str) -> Row:
     return {"verdict": SUPPORTED if holds else CONTRADICTED, "shown": shown.replace("-", MINUS)}
 
 
-def _decided(part: Part, found: Interval | None, pairs: int, digits: int, scale: float = 1.0) -> Row:
+def _decided(part: Part, difference: Interval | None, pairs: int, digits: int, scale: float = 1.0) -> Row:
     """By the rule, with the numbers."""
     return {
-        "verdict": verdict(found, part.get("closed", 0.0), runs=pairs, slack=part.get("slack")),
+        "verdict": verdict(difference, part.get("closed", 0.0), runs=pairs, slack=part.get("slack")),
         "n": pairs,
-        **({"mean": found.mean, "low": found.low, "high": found.high} if found else {}),
-        "shown": str(cell(found, digits, scale, sign="slack" not in part or part["closed"] == 0)),
+        **({"mean": difference.mean, "low": difference.low, "high": difference.high} if difference else {}),
+        "shown": str(cell(difference, digits, scale, sign="slack" not in part or part["closed"] == 0)),
     }
 
 
@@ -221,13 +221,13 @@ def _of_pair(part: Part, study: StudyResults) -> Iterator[Row]:
         what += ", one rate for all" * is_common
         aside = part.get("aside", "") if title == "Verdict" else BESIDE
         for task in study.tasks:
-            found = compare(study, task, first, second, measure, is_common=is_common)
-            if found is None:
+            ours = compare(study, task, first, second, measure, is_common=is_common)
+            if ours is None:
                 continue
-            difference = found.interval
+            difference = ours.interval
             if part.get("reverse") and difference is not None:
                 difference = replace(difference, mean=-difference.mean, low=-difference.high, high=-difference.low)
-            row = {"verdict": NOT_RUN} if found.verdict == NOT_RUN else _decided(part, difference, found.pairs, 1, 100)
+            row = {"verdict": NOT_RUN} if ours.verdict == NOT_RUN else _decided(part, difference, ours.pairs, 1, 100)
             yield {"what": f"{TASKS[task].lower()}, {what}", "aside": aside, **row}
 
 
@@ -242,11 +242,11 @@ def study_claims() -> Sequence[Mapping[str, Any]]:
 
 def overview() -> pd.DataFrame:
     """A row a claim, a verdict a scale."""
-    found, rows = parts(RESULTS), []
+    evidence, rows = parts(RESULTS), []
     for key, claim in load_claims()["claims"].items():
         cells = [claim["title"]]
         for scale in SCALES:
-            chosen = found[(found["claim"] == key) & (found["scale"] == scale)]
+            chosen = evidence[(evidence["claim"] == key) & (evidence["scale"] == scale)]
             counted = chosen.loc[chosen["aside"] == "", "verdict"]
             is_tested = len(chosen) or ("untestable" in claim and scale == "theory")
             cells.append(together(counted, every=claim.get("every", False)) if is_tested else NO_VALUE)
@@ -257,28 +257,28 @@ def overview() -> pd.DataFrame:
 def toy_evidence() -> pd.DataFrame:
     """The toy study's numbers that are not among its own claims, a column a task."""
     tasks, rows = [TASKS[task] for task in of_study("toy").tasks], []
-    for claim, what, found in _evidence("toy"):
-        shown = dict(zip(found["name"], found["shown"], strict=True))
-        counts = " / ".join(dict.fromkeys(f"{count:.0f}" for count in found["n"]))
+    for claim, what, evidence in _evidence("toy"):
+        shown = dict(zip(evidence["name"], evidence["shown"], strict=True))
+        counts = " / ".join(dict.fromkeys(f"{count:.0f}" for count in evidence["n"]))
         cells = (shown.get(task.lower(), NO_VALUE) for task in tasks)
-        rows.append((claim["title"], what, *cells, counts, together(found["verdict"])))
+        rows.append((claim["title"], what, *cells, counts, together(evidence["verdict"])))
     return pd.DataFrame(rows, columns=["Claim", "What", *tasks, "Runs or pairs", "Verdict"])
 
 
 def printed_evidence() -> pd.DataFrame:
     """The printed numbers, a row for all of a claim that are of one kind."""
     rows = []
-    for claim, what, found in _evidence("printed"):
-        shown = "; ".join(f"{name}: {number}" for name, number in zip(found["name"], found["shown"], strict=True))
-        rows.append((claim["title"], what, shown, together(found["verdict"], every=claim.get("every", False))))
+    for claim, what, evidence in _evidence("printed"):
+        shown = "; ".join(f"{name}: {number}" for name, number in zip(evidence["name"], evidence["shown"], strict=True))
+        rows.append((claim["title"], what, shown, together(evidence["verdict"], every=claim.get("every", False))))
     return pd.DataFrame(rows, columns=["Claim", "What", "Estimate", "Verdict"])
 
 
 def _evidence(scale: str) -> Iterator[tuple[Mapping[str, Any], str, pd.DataFrame]]:
     """A claim, what was measured of it, and the parts of a scale that count and were run. Each has a `name`, such as
     its task: what stands before the first comma of `what`."""
-    found = parts(RESULTS)
-    chosen = found[(found["scale"] == scale) & (found["aside"] != BESIDE) & (found["verdict"] != NOT_RUN)]
+    evidence = parts(RESULTS)
+    chosen = evidence[(evidence["scale"] == scale) & (evidence["aside"] != BESIDE) & (evidence["verdict"] != NOT_RUN)]
     words = chosen.loc[~chosen["own"], "what"].str.split(", ", n=1, expand=True)
     named = chosen.join(words.set_axis(["name", "rest"], axis="columns"), how="inner")
     for (key, what), lines in named.groupby(["claim", "rest"], sort=False):

@@ -50,8 +50,8 @@ def slips(paper: Paper) -> list[Recomputed]:
 
 def frame(kind: str) -> pd.DataFrame:
     """The slips of one of KINDS, a row each."""
-    found = [slip for slip in slips(load_paper()) if slip.kind == kind]
-    rows = [(f"`{slip.place}`", slip.where, slip.printed, slip.recomputed, slip.sentence) for slip in found]
+    chosen = [slip for slip in slips(load_paper()) if slip.kind == kind]
+    rows = [(f"`{slip.place}`", slip.where, slip.printed, slip.recomputed, slip.sentence) for slip in chosen]
     return pd.DataFrame(rows, columns=["Place", "Section", "Printed", "Recomputed", "What, and from what"])
 
 
@@ -63,10 +63,10 @@ def _cells(paper: Paper) -> Iterator[Recomputed]:
             row, column = (target, other) if check.rows else (other, target)
             if value := table.cells.get((row, column)):
                 place, lines = f"{table.key}.{row}.{column}", _lines(table.key, other, is_column=bool(check.rows))
-                found = _range(paper, check.formula.replace("ROW", row).replace("COLUMN", column), lines, place)
+                possible = _range(paper, check.formula.replace("ROW", row).replace("COLUMN", column), lines, place)
                 says = f"{table.rows[row]}, {table.columns[column]}: `{check.formula}`{_assuming(check.assuming)}."
                 kind = EXPECTATION if check.assuming else ARITHMETIC
-                yield _number(kind, place, table.section, value, found, says)
+                yield _number(kind, place, table.section, value, possible, says)
 
 
 def _stated(paper: Paper) -> Iterator[Recomputed]:
@@ -77,8 +77,8 @@ def _stated(paper: Paper) -> Iterator[Recomputed]:
             yield _number(kind, place, stated.where, value, _range(paper, formula), f"{stated.says}: {says}.")
         if stated.reading:
             says = f"the sentence means `{stated.reading}`, but the printed number is `{formula}`"
-            found = _range(paper, stated.reading)
-            yield _number(READING, place, stated.where, value, found, f"{stated.says}: {says}.")
+            possible = _range(paper, stated.reading)
+            yield _number(READING, place, stated.where, value, possible, f"{stated.says}: {says}.")
 
 
 def _orders(paper: Paper) -> Iterator[Recomputed]:
@@ -102,10 +102,10 @@ def _assuming(what: str) -> str:
     return f", assuming {what}" if what else ""
 
 
-def _number(kind: str, place: str, where: str, value: Value, found: tuple[Fraction, ...], says: str) -> Recomputed:
+def _number(kind: str, place: str, where: str, value: Value, possible: tuple[Fraction, ...], says: str) -> Recomputed:
     if value.exact is None:
         raise DataError(f"{place} is words: a formula cannot give it.")
-    (middle, low, high), half = found, _half_unit(value, integer=Fraction(1, 2))
+    (middle, low, high), half = possible, _half_unit(value, integer=Fraction(1, 2))
     agrees = abs(middle - value.exact) <= half or (low < value.exact + half and high > value.exact - half)
     return Recomputed(kind, place, where, value.mean_printed, _like(middle, value.mean_printed), says, agrees)
 

@@ -45,14 +45,14 @@ def verdict(printed: Value | None, outcome: Outcome, why: str = "") -> str:
         return outcome.kind
     if printed is None or printed.number is None or not isfinite(outcome.value):
         return NO_VALUE
-    found, number = outcome.interval, printed.number
-    if why or isnan(found.low):
+    ours, number = outcome.interval, printed.number
+    if why or isnan(ours.low):
         return NOT_COMPARED if why else NO_INTERVAL
     rounding = 0.0 if outcome.is_exact or printed.unit in COUNTS else 0.5 * 10**-printed.decimals
     width = POINTS_WIDTH if printed.unit == "points" else RELATIVE_WIDTH * abs(number)
-    word = by_rule(found, number, slack=max(rounding, SAME * abs(number)), width=width)
+    word = by_rule(ours, number, slack=max(rounding, SAME * abs(number)), width=width)
     if word == CONTRADICTED:
-        return HIGHER if found.mean > number else LOWER
+        return HIGHER if ours.mean > number else LOWER
     return AGREES if word == SUPPORTED else UNDECIDED
 
 
@@ -174,14 +174,14 @@ def _ours(cell: Any) -> str | Number:
         return ""
     if isinstance(cell.outcome, Missing):
         return str(cell.outcome.kind)
-    found, word = cell.outcome.interval, cell.verdict if cell.paper and cell.verdict != NO_VALUE else ""
+    ours, word = cell.outcome.interval, cell.verdict if cell.paper and cell.verdict != NO_VALUE else ""
     if cell.outcome.is_exact:
-        return f"{found.mean:,.6g}" + (f" ({word})" if word else "")
+        return f"{ours.mean:,.6g}" + (f" ({word})" if word else "")
     digits, sign = DECIMALS.get(cell.unit, 1), cell.unit == "percent"
     if cell.paper:
         digits = max(cell.paper.decimals, int(cell.unit in ONE_DECIMAL))
         sign = sign or cell.paper.printed.startswith(("+", "-"))
-    return Number(found.mean, found.low, found.high, digits, sign=sign, note=word)
+    return Number(ours.mean, ours.low, ours.high, digits, sign=sign, note=word)
 
 
 def _seeds(estimates: Iterable[Estimate]) -> str:
@@ -193,8 +193,8 @@ def _tested(differences: Sequence[Estimate], units: Sequence[str]) -> Iterator[N
     known = {place: each.p_value for place, each in enumerate(differences) if not isnan(each.p_value)}
     adjusted = dict(zip(known, holm(list(known.values())), strict=True))
     for place, (each, unit) in enumerate(zip(differences, units, strict=True)):
-        found, is_bold = each.interval, adjusted.get(place, 1.0) < 1 - LEVEL
-        yield Number(found.mean, found.low, found.high, DECIMALS.get(unit, 1), sign=True, is_bold=is_bold)
+        ours, is_bold = each.interval, adjusted.get(place, 1.0) < 1 - LEVEL
+        yield Number(ours.mean, ours.low, ours.high, DECIMALS.get(unit, 1), sign=True, is_bold=is_bold)
 
 
 def _about(estimates: Sequence[Estimate]) -> Iterator[str]:

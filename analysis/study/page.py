@@ -34,14 +34,14 @@ def claims(study: str) -> pd.DataFrame:
     rows = []
     for claim in study_claims():
         measures = results.measures(claim["measure"])
-        found = {
+        compared = {
             title: [compare(results, task, *claim["pair"], measure, is_common=is_common) for task in results.tasks]
             for title, (measure, is_common) in measures.items()
         }
         row = {"Claim": claim["text"], "Source": claim["source"]}
         row["Difference in"] = MEASURES[measures["Verdict"][0]][0]
-        row |= {TASKS[task]: _difference(each) for task, each in zip(results.tasks, found["Verdict"], strict=True)}
-        rows.append(row | {title: _verdict(each) for title, each in found.items()})
+        row |= {TASKS[task]: _difference(each) for task, each in zip(results.tasks, compared["Verdict"], strict=True)}
+        rows.append(row | {title: _verdict(each) for title, each in compared.items()})
     return pd.DataFrame(rows).fillna(NO_VALUE)
 
 
@@ -54,8 +54,8 @@ def configurations(study: str, task: str) -> pd.DataFrame:
     own = results.study.decoding
 
     def less_control(group: Frames) -> Cell:
-        found = compare(results, task, group.label, CONTROL, own)
-        return percent_cell(None if found is None or group.label == CONTROL else found.interval, sign=True)
+        difference = compare(results, task, group.label, CONTROL, own)
+        return percent_cell(None if difference is None or group.label == CONTROL else difference.interval, sign=True)
 
     columns: Mapping[str, Column] = {
         "Configuration": lambda group: title_of(group.label),
@@ -75,15 +75,15 @@ def configurations(study: str, task: str) -> pd.DataFrame:
     return pd.DataFrame({title: [str(column(group)) for group in groups] for title, column in columns.items()})
 
 
-def _verdict(found: Sequence[Difference | None]) -> str:
-    words = [each.verdict for each in found if each is not None]
+def _verdict(compared: Sequence[Difference | None]) -> str:
+    words = [each.verdict for each in compared if each is not None]
     return together(words) if words else NO_VALUE
 
 
-def _difference(found: Difference | None) -> str:
-    if found is None or found.interval is None:
-        return NO_VALUE if found is None else NOT_RUN
-    return f"{percent_cell(found.interval, sign=True)}; {found.pairs} of {found.planned}"
+def _difference(difference: Difference | None) -> str:
+    if difference is None or difference.interval is None:
+        return NO_VALUE if difference is None else NOT_RUN
+    return f"{percent_cell(difference.interval, sign=True)}; {difference.pairs} of {difference.planned}"
 
 
 def _by_warm_start(group: Frames, mode: str) -> str:

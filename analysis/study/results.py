@@ -95,8 +95,8 @@ def _groups(frames: Frames, finished: pd.DataFrame) -> dict[Key, Frames]:
 
 
 def _success(mode: str, first: Frames, second: Frames) -> Interval | None:
-    one, other = metrics.held_out(second, "after", mode), metrics.held_out(first, "after", mode)
-    return None if one is None or other is None else metrics.difference(one, other)
+    of_second, of_first = metrics.held_out(second, "after", mode), metrics.held_out(first, "after", mode)
+    return None if of_second is None or of_first is None else metrics.difference(of_second, of_first)
 
 
 def less(value: Callable[[Frames], "pd.Series[float]"], first: Frames, second: Frames) -> Interval | None:

@@ -172,9 +172,9 @@ def differences(folder: Path, closed: Callable[..., float]) -> pd.DataFrame:
     for x in select(2, folder, "error").to_dict("records"):
         n, chains, *sigmas = (x[name] for name in ("siblings", "chains", "sigma_v", "sigma_a", "sigma_xi"))
         what = f"n = {n:g}, N = {chains:g}, σ = {', '.join(f'{sigma:.2g}' for sigma in sigmas)}"
-        one, other = x["of_chains"], x["of_siblings"]
-        error = float(np.hypot(one["error"], other["error"]))
-        rows.append((what, closed(n, chains, *sigmas), one["mean"] - other["mean"], error, one["mean"] + other["mean"]))
+        chain, sibling = x["of_chains"], x["of_siblings"]
+        difference, error = chain["mean"] - sibling["mean"], float(np.hypot(chain["error"], sibling["error"]))
+        rows.append((what, closed(n, chains, *sigmas), difference, error, chain["mean"] + sibling["mean"]))
     return compared(rows)
 
 

@@ -88,7 +88,7 @@ def fresh_rows(harness: Harness, groups: Sequence[Group], k: int, config: StateV
     """Of each chain's S_k one continuation's turn k, against the mean return of the others; scaled, weighed and tied as
     the chain's own would be."""
     scale = {
-        chain.uid: group_scale([one.reward for one in group], config.normalise_std)
+        chain.uid: group_scale([each.reward for each in group], config.normalise_std)
         for group in groups
         for chain in group
     }
@@ -110,13 +110,13 @@ Place = tuple[int, Sequence[Rollout]]
 
 
 def shared_places(groups: Sequence[Group], turns: Sequence[int]) -> list[Place]:
-    found: defaultdict[tuple[int, int, str, bytes], list[Rollout]] = defaultdict(list)
+    places: defaultdict[tuple[int, int, str, bytes], list[Rollout]] = defaultdict(list)
     for i, group in enumerate(groups):
         for chain in group:
             for k in (k for k in turns if k < len(chain.turns)):
                 turn = chain.turns[k]
-                found[i, k, turn.snapshot.digest, turn.context_ids.tobytes()].append(chain)
-    return [(k, chains) for (_, k, _, _), chains in found.items()]
+                places[i, k, turn.snapshot.digest, turn.context_ids.tobytes()].append(chain)
+    return [(k, chains) for (_, k, _, _), chains in places.items()]
 
 
 def continuations(harness: Harness, places: Sequence[Place], config: StateValuesConfig) -> list[Group]:

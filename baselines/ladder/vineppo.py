@@ -42,15 +42,15 @@ def step(harness: Harness, tasks: Sequence[Task], config: VinePPOConfig) -> None
         rewards = [chain.reward for chain in group]
         sampled = [r for chain in group for k in range(1, len(chain.turns)) for r in returns[chain.uid, k]]
         scale = group_scale([*rewards, *sampled], config.normalise_std)
-        found = []
+        advantages = []
         for chain in group:
             values = [chain.reward]
             for k in reversed(range(1, len(chain.turns))):
                 own = returns[chain.uid, k]
                 values.append(float(np.mean(own)) if own else values[-1])
             values.append(float(np.mean(rewards)))
-            found.append([float(a) / scale for a in -np.diff(values)[::-1]])
-        return found
+            advantages.append([float(a) / scale for a in -np.diff(values)[::-1]])
+        return advantages
 
     rows = chain_rows(groups, config, credit)
     harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)

@@ -75,8 +75,8 @@ def sections(chat: ChatFormat, stripped: Rollout, full: Rollout) -> Iterator[tup
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("--tokenizer", type=folder, metavar="FOLDER", required=True, help="of a model, or it alone")
-    given = parser.parse_args(arguments)
-    tokenizer = load_tokenizer(given.tokenizer)
+    options = parser.parse_args(arguments)
+    tokenizer = load_tokenizer(options.tokenizer)
     for title, text in sections(ChatFormat(tokenizer), play(tokenizer, "strip_think"), play(tokenizer, "full")):
         print(f"== {title}\n{text}\n")
 

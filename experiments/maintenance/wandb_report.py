@@ -67,11 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("experiment", help="experiment_name of the runs")
     parser.add_argument("--entity", help="of W&B, whose project it is; without it, your default one")
-    given = parser.parse_args(arguments)
-    if not FOLDER_NAME.fullmatch(given.experiment):
-        raise ConfigError(f"EXPERIMENT is {given.experiment!r}: give the experiment_name of tracked runs.")
+    options = parser.parse_args(arguments)
+    if not FOLDER_NAME.fullmatch(options.experiment):
+        raise ConfigError(f"EXPERIMENT is {options.experiment!r}: give the experiment_name of tracked runs.")
     try:
-        made = report(given.experiment, given.entity or str(wandb.Api().default_entity))
+        made = report(options.experiment, options.entity or str(wandb.Api().default_entity))
         made.save()
         print(made.url)
     except Exception as error:  # whatever W&B and its packages raise

@@ -26,10 +26,10 @@ def main(arguments: list[str] | None = None) -> None:
         if name != "task":
             read = positive if kind is float else whole(0 if name == "seed" else 1)
             parser.add_argument(f"--{name.replace('_', '-')}", type=read, default=argparse.SUPPRESS)
-    given = vars(parser.parse_args(arguments))
-    output = given.pop("output")
-    recipe = known[given.pop("name")]
-    record = warm_start(replace(recipe, settings=replace(recipe.settings, **given)), output)
+    options = vars(parser.parse_args(arguments))
+    output = options.pop("output")
+    recipe = known[options.pop("name")]
+    record = warm_start(replace(recipe, settings=replace(recipe.settings, **options)), output)
     print(json.dumps({name: value for name, value in record.items() if name != "loss"}, indent=1))
 
 

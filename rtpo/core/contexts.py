@@ -18,7 +18,7 @@ from rtpo.types import Ids, RolloutContext, Turn, as_ids
 
 def check_context(mode: RolloutContext, tags: ThinkTags) -> None:
     """Raises ConfigError if thinking is to be stripped and the tokenizer lacks one of its tags as a single token."""
-    missing = [tag for tag, found in ((THINK_OPEN, tags.open_id), (THINK_CLOSE, tags.close_id)) if found is None]
+    missing = [tag for tag, token in ((THINK_OPEN, tags.open_id), (THINK_CLOSE, tags.close_id)) if token is None]
     if mode == "strip_think" and missing:
         raise ConfigError(
             f"rollout_context is strip_think, and the tokenizer does not have {' and '.join(missing)} as single "

@@ -112,12 +112,12 @@ def sha256(path: Path) -> str:
 def start_of(path: Path, size: int) -> Appended:
     """Length and checksum of the file's first `size` bytes, or of all if it has fewer; of nothing if there is no
     file."""
-    found = Appended()
+    content = Appended()
     if path.exists():
         with path.open("rb") as file:
-            while data := file.read(min(_CHUNK, size - found.size)):
-                found.add(data)
-    return found
+            while data := file.read(min(_CHUNK, size - content.size)):
+                content.add(data)
+    return content
 
 
 class Hashed:
@@ -171,8 +171,8 @@ def checked_sums(folder: Path) -> dict[str, str]:
     for name in (*lacking, *more):
         what = "is missing" if name in known else f"is not in {SUMS}, so that one of the two is damaged"
         raise DataError(f"{folder / name} {what}.")
-    for (name, digest), found in zip(known.items(), _sums(folder, list(known)), strict=True):
-        if found != digest:
+    for (name, digest), actual in zip(known.items(), _sums(folder, list(known)), strict=True):
+        if actual != digest:
             raise DataError(f"{folder / name} is damaged, or its line in {SUMS}: its sha256 is not the one there.")
     return known
 

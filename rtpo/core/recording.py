@@ -119,12 +119,12 @@ def _write(file: IO[bytes], start: int, line: bytes) -> None:
 
 def json_object(text: str | bytes, place: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError as error:
         raise DataError(f"{place} is not JSON ({error}); delete it.") from error
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise DataError(f"{place} is no JSON object; delete it.")
-    return found
+    return parsed
 
 
 def entry(row: dict[str, Any], place: str) -> tuple[str, str]:

@@ -29,9 +29,9 @@ def drawn(split: str, count: int, draw: Callable[[int], Task | None], key: Calla
         raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
     if count < 1:
         raise ConfigError(f"count of tasks is {count}: ask for at least 1")
-    found: dict[str, Task] = {}
-    while len(found) < count:
-        task = draw(len(found))
+    tasks: dict[str, Task] = {}
+    while len(tasks) < count:
+        task = draw(len(tasks))
         if task is not None and split_of(key(task)) == split:
-            found.setdefault(task.uid, task)
-    return list(found.values())
+            tasks.setdefault(task.uid, task)
+    return list(tasks.values())

@@ -94,7 +94,7 @@ def forest(
     for row, number in enumerate(tree_of):
         members.setdefault(number, []).append(row)
     trees = [tree([rows[row] for row in chosen]) for chosen in members.values()]
-    sizes = np.array([len(one.ids) for one in trees])
+    sizes = np.array([len(each.ids) for each in trees])
     longest = sizes.max()
     branches = any(sizes > [max(len(rows[row]) for row in chosen) for chosen in members.values()])
     if branches:
@@ -106,11 +106,11 @@ def forest(
     # padding goes on counting where sequences stand side by side, as transformers takes a sequence to do
     ids, depth, end = np.zeros(total, np.int64), np.arange(total) % longest, np.full(total, total)
     paths: dict[int, Indices] = {}
-    for start, one, chosen in zip(starts, trees, members.values(), strict=True):
-        own = slice(start, start + len(one.ids))
-        ids[own], depth[own], end[own] = one.ids, one.depth, one.end + start
+    for start, part, chosen in zip(starts, trees, members.values(), strict=True):
+        own = slice(start, start + len(part.ids))
+        ids[own], depth[own], end[own] = part.ids, part.depth, part.end + start
         lengths = np.cumsum([len(rows[row]) for row in chosen])[:-1]
-        paths |= zip(chosen, np.split(one.path + start, lengths), strict=True)
+        paths |= zip(chosen, np.split(part.path + start, lengths), strict=True)
     parents = np.concatenate([paths[row][:-1][mask[1:]] for row, mask in enumerate(masks)])
     trained = np.concatenate([rows[row][mask] for row, mask in enumerate(masks)]).astype(np.int64)
     pairs, read = np.unique(np.stack([parents, trained]), axis=1, return_inverse=True)
@@ -184,20 +184,20 @@ def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: in
     """
     if apart:
         trees = np.arange(len(rows)).reshape(-1, together).tolist()
-        sizes = together * np.array([max(len(rows[row]) for row in one) for one in trees])
+        sizes = together * np.array([max(len(rows[row]) for row in chosen) for chosen in trees])
     else:
         trees = cut(rows, limit, even=even, together=together)
-        sizes = np.array([len(tree([rows[row] for row in one]).ids) for one in trees])
+        sizes = np.array([len(tree([rows[row] for row in chosen]).ids) for chosen in trees])
     costs = sizes + sizes**2 / even
     held: list[list[int]] = [[] for _ in range(ranks)]
     loads = np.zeros(ranks)
-    for one in np.argsort(-costs, kind="stable").tolist():
+    for number in np.argsort(-costs, kind="stable").tolist():
         rank = int(np.argmin(loads))
-        held[rank].append(one)
-        loads[rank] += costs[one]
+        held[rank].append(number)
+        loads[rank] += costs[number]
     # where rows are dealt to several ranks, each has a tree of blank rows, which makes them as many on each
     blank = [(BLANK, [-1] * together)] if ranks > 1 else []
-    parts = [[*((int(sizes[one]), trees[one]) for one in sorted(chosen)), *blank] for chosen in held]
+    parts = [[*((int(sizes[number]), trees[number]) for number in sorted(own)), *blank] for own in held]
     count = max(len(by_length([size for size, _ in part], limit)) for part in parts)
     for part in parts:
         part[:0] = blank * (count - len(part))
@@ -208,17 +208,17 @@ def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: in
     order: list[int] = []
     tree_of, batch_of = [], []
     for part in parts:
-        for number, batch in enumerate(by_length([size for size, _ in part], limit, count)):
-            for one in batch:
-                order += part[one][1]
-                tree_of += [one] * len(part[one][1])
-                batch_of += [number] * len(part[one][1])
+        for batch, members in enumerate(by_length([size for size, _ in part], limit, count)):
+            for place in members:
+                order += part[place][1]
+                tree_of += [place] * len(part[place][1])
+                batch_of += [batch] * len(part[place][1])
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     blank_ids = np.full(BLANK, -1)
     source = [np.arange(starts[row], starts[row + 1]) if row >= 0 else blank_ids for row in order]
     return Dealt(
         source=np.concatenate(source),
-        lengths=np.array([len(one) for one in source], np.int32),
+        lengths=np.array([len(row) for row in source], np.int32),
         tree=np.arange(len(order)) if apart else np.array(tree_of),
         batch=np.array(batch_of),
         nodes=sum(map(len, rows)) if apart else int(sizes.sum()),

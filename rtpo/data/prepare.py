@@ -115,26 +115,26 @@ class DataFolder:
     def _given(self, known: DataSet, file: Path, may_differ: bool) -> Raw:
         with readable(f"{known.name}:", file):
             content = file.read_bytes()
-        found = hashlib.sha256(content).hexdigest()
-        if known.sha256 not in (UNVERIFIED, found) and not may_differ:
+        checksum = hashlib.sha256(content).hexdigest()
+        if known.sha256 not in (UNVERIFIED, checksum) and not may_differ:
             raise DataError(
-                f"{known.name}: {file} has the sha256 {found}, and {known.sha256} was expected: give the right file, "
-                "or add --accept-other to take this one as it is"
+                f"{known.name}: {file} has the sha256 {checksum}, and {known.sha256} was expected: give the right "
+                "file, or add --accept-other to take this one as it is"
             )
-        revision = known.revision if known.sha256 == found else UNVERIFIED
-        return Raw(found, len(content), file.name, revision, utc_now(), stands_in=True, may_differ=may_differ)
+        revision = known.revision if known.sha256 == checksum else UNVERIFIED
+        return Raw(checksum, len(content), file.name, revision, utc_now(), stands_in=True, may_differ=may_differ)
 
     def _fetched(self, known: DataSet) -> tuple[Path, Raw]:
         """Held to the registry's checksum, or else to that of the first download, which the manifest has."""
         file, revision = fetch(known)
-        found, expected, manifest = sha256(file), known.sha256, self._manifest(known.name)
+        checksum, expected, manifest = sha256(file), known.sha256, self._manifest(known.name)
         remedy = f"remove it to download it anew, or give a file you have with --from {known.name}=FILE"
         if expected == UNVERIFIED and manifest is not None and not manifest["raw"]["stands_in"]:
             expected = manifest["raw"]["sha256"]
             remedy = f"remove {manifest_path(self.file(known.name))} to take it as it is now"
-        if expected not in (UNVERIFIED, found):
-            raise DataError(f"{known.name}: {file} has the sha256 {found}, and {expected} was expected: {remedy}")
-        return file, Raw(found, file.stat().st_size, known.source, revision, utc_now())
+        if expected not in (UNVERIFIED, checksum):
+            raise DataError(f"{known.name}: {file} has the sha256 {checksum}, and {expected} was expected: {remedy}")
+        return file, Raw(checksum, file.stat().st_size, known.source, revision, utc_now())
 
     def _kept(self, name: str) -> Raw | None:
         """The raw file of the last time, where it is still the one to use."""

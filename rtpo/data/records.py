@@ -73,10 +73,10 @@ def read_records(path: str | Path) -> list[Task]:
                 before = first.removesuffix(f" of {path}")
                 raise DataError(f"{place} repeats the {name} of {before} ({value[:60]!r}): remove one")
         tasks.append(task)
-    if (manifest := read_manifest(path)) is not None and (found := sha256(path)) != manifest.get("sha256"):
+    if (manifest := read_manifest(path)) is not None and (checksum := sha256(path)) != manifest.get("sha256"):
         raise DataError(
-            f"{path} has {len(tasks)} rows and the sha256 {found}, and its manifest says {manifest.get('rows')} rows "
-            f"and {manifest.get('sha256')}: prepare it again, or give another name to a file you made of it"
+            f"{path} has {len(tasks)} rows and the sha256 {checksum}, and its manifest says {manifest.get('rows')} "
+            f"rows and {manifest.get('sha256')}: prepare it again, or give another name to a file you made of it"
         )
     return tasks
 
@@ -86,12 +86,12 @@ def _read(place: str, row: dict[str, Any]) -> Task:
     fields = {name: value for name, value in row.items() if value not in (None, "")}
     spelled = {name: _spelled(fields[name]) for name in ("answers", "meta") if name in fields}
     try:
-        found = _RECORD.validate_python(fields | spelled)
+        record = _RECORD.validate_python(fields | spelled)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise DataError(f"{place}, {field}: {first['msg']}; {_REMEDY}") from error
-    return Task(found.uid, found.question, found.answers, found.meta)
+    return Task(record.uid, record.question, record.answers, record.meta)
 
 
 def _spelled(value: Any) -> Any:

@@ -313,30 +313,30 @@ class Decoder:
             for row, (request, n) in enumerate(zip(requests, lengths.tolist(), strict=True))
         ]
 
-    def _start(self, requests: Sequence[Request], found: Mapping[bytes, Prompt]) -> tuple[_Rows, Tensor]:
+    def _start(self, requests: Sequence[Request], cached: Mapping[bytes, Prompt]) -> tuple[_Rows, Tensor]:
         """The rows of a block with their contexts in the cache, and the logits [B, V] of their first tokens."""
         contexts = [request.context_ids.tobytes() for request in requests]
         places = {key: place for place, key in enumerate(dict.fromkeys(contexts))}
         context = np.array([places[key] for key in contexts])
-        prompts = [found[key] for key in places]
+        prompts = [cached[key] for key in places]
         kv = pad_sequence([prompt.kv for prompt in prompts], batch_first=True)
         logits = torch.stack([prompt.logits for prompt in prompts])
         return _Rows(requests, context, kv), logits[torch.from_numpy(context)]
 
     def _prefilled(self, contexts: Mapping[bytes, Ids], threads: int, each: _Each) -> dict[bytes, Prompt]:
         """The prompts of contexts; those the cache lacks are computed, in pieces."""
-        found = {key: prompt for key in contexts if (prompt := self._prompts.get(key))}
-        missing = [key for key in contexts if key not in found]
+        cached = {key: prompt for key in contexts if (prompt := self._prompts.get(key))}
+        missing = [key for key in contexts if key not in cached]
         rows = [contexts[key] for key in missing]
         begun = self._prompts.beginnings(rows)
         parts = pieces(rows, [0 if kv is None else len(kv) for kv in begun], threads) if rows else []
         jobs = [([rows[i] for i in piece], [begun[i] for i in piece]) for piece in parts]
         for piece, (prompts, computed) in zip(parts, each(partial(prefill, self._model), jobs), strict=True):
             self.prefilled_tokens += computed
-            found.update(zip((missing[i] for i in piece), prompts, strict=True))
+            cached.update(zip((missing[i] for i in piece), prompts, strict=True))
         for key in missing:
-            self._prompts.put(key, found[key])
-        return found
+            self._prompts.put(key, cached[key])
+        return cached
 
 
 @contextmanager

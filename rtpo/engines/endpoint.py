@@ -145,8 +145,7 @@ class EndpointEngine:
 def _choice(reply: Any) -> dict[str, Any]:
     match reply:
         case {"choices": [{"text": str(), "finish_reason": "stop" | "length"} as choice]}:
-            found: dict[str, Any] = choice
-            return found
+            return dict(choice)
     raise ValueError("it has no one choice with a text and the finish_reason stop or length")
 
 

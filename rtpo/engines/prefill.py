@@ -91,15 +91,15 @@ def pieces(rows: Sequence[Ids], known: Sequence[int], threads: int) -> list[list
     # as many for each thread, so that none waits
     count = threads * -(-sum(new) // (threads * PREFILL_TOKENS))
     size = max(FEW_TOKENS, -(-sum(new) // count))
-    found: list[list[int]] = [[]]
+    groups: list[list[int]] = [[]]
     held = 0
     for i, added in zip(order, new, strict=True):
         if held >= size:
-            found.append([])
+            groups.append([])
             held, added = 0, len(rows[i]) - known[i]
-        found[-1].append(i)
+        groups[-1].append(i)
         held += added
-    return found
+    return groups
 
 
 @torch.inference_mode()

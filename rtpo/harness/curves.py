@@ -67,21 +67,21 @@ class Curve:
 
 def step_curves(line: Line) -> dict[str, float]:
     """The curves' values in a line of steps.jsonl, and what the algorithm recorded."""
-    found: dict[str, float | None] = {f"algorithm/{name}": value for name, value in line["algorithm"].items()}
+    values: dict[str, float | None] = {f"algorithm/{name}": value for name, value in line["algorithm"].items()}
     for curve in CURVES:
         value = curve.value(line)
         if isinstance(value, Mapping):
             begin, _, rest = curve.key.partition("<")
-            found |= {begin + name + rest.partition(">")[2]: one for name, one in value.items()}
+            values |= {begin + name + rest.partition(">")[2]: number for name, number in value.items()}
         else:
-            found[curve.key] = value
-    return {key: float(value) for key, value in found.items() if value is not None}
+            values[curve.key] = value
+    return {key: float(value) for key, value in values.items() if value is not None}
 
 
 def evaluation_curves(mode: str, groups: Sequence[Group]) -> dict[str, float]:
     """Success and mean reward of a held-out evaluation's graded rollouts; empty if none was graded."""
-    found = outcome([rollout.reward for group in groups for rollout in group if rollout.is_graded])
-    named = {"success": found["success"], "reward": found["mean_reward"]}
+    measured = outcome([rollout.reward for group in groups for rollout in group if rollout.is_graded])
+    named = {"success": measured["success"], "reward": measured["mean_reward"]}
     return {f"evaluation/{mode}/{name}": value for name, value in named.items() if value is not None}
 
 
@@ -95,8 +95,8 @@ def _mean(updates: Iterable[Line], of: str, by: str, turns: Iterable[int] = (0,)
 def _number(entry: Line, name: str) -> float | None:
     """`zero_advantage.all` is a number of the entry's dictionary `zero_advantage`."""
     key, _, below = name.partition(".")
-    found: Any = entry.get(key)
-    return found.get(below) if below and found is not None else found
+    value: Any = entry.get(key)
+    return value.get(below) if below and value is not None else value
 
 
 def _a_turn(calls: Sequence[Line], of: str) -> float | None:

@@ -48,39 +48,39 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     from rtpo.verl_harness.session import package_problems, settings_of  # brings Ray
 
     runs = [element.run for element in experiment.elements]
-    found: list[str] = []
+    faults: list[str] = []
     for run in runs:
-        found += _said(check_model_of, run)
-        found += _said(_check_folder, run)
-        found += _said(_check_beside, run)
+        faults += _said(check_model_of, run)
+        faults += _said(_check_folder, run)
+        faults += _said(_check_beside, run)
     for run in {(run.model.path, run.algorithm_config.rollout_context): run for run in runs}.values():
         if not _said(check_model_of, run):
-            found += _said(chat_format, run)
-            found += _said(model_shape, run.model.name, run.model.path)
+            faults += _said(chat_format, run)
+            faults += _said(model_shape, run.model.name, run.model.path)
     benchmarks, refused = _benchmarks(experiment.elements, evaluation)
-    found += refused
+    faults += refused
     tasks = [run.task for run in runs]
     data = [(task, task.train) for task in tasks] + [(task, task.held_out) for task in [*tasks, *benchmarks]]
     for task, source in {(task.env, source): (task, source) for task, source in data if source.file}.values():
-        found += _said(load_tasks, task, source)
+        faults += _said(load_tasks, task, source)
     for task in {(task.env, task.env_settings): task for task in [*tasks, *benchmarks]}.values():
-        found += _said(_check_tools, task, here)
+        faults += _said(_check_tools, task, here)
     wrong = []
     for run in {repr(run.verl): run for run in runs}.values():
         wrong += _said(settings_of, run)
     if wrong:  # what follows reckons with these settings
-        return list(dict.fromkeys([*found, *wrong]))
+        return list(dict.fromkeys([*faults, *wrong]))
     for run in runs:
-        found += [*_setting_problems(run, experiment), *package_problems(run.profile)]
-    found += _disk_problems([run for run in runs if not RunFolder(run.folder).is_finished], here)
+        faults += [*_setting_problems(run, experiment), *package_problems(run.profile)]
+    faults += _disk_problems([run for run in runs if not RunFolder(run.folder).is_finished], here)
     if here:
-        found += _machine_problems(runs)
-    return list(dict.fromkeys(found))
+        faults += _machine_problems(runs)
+    return list(dict.fromkeys(faults))
 
 
-def _said(check: Callable[..., object], *given: object) -> list[str]:
+def _said(check: Callable[..., object], *arguments: object) -> list[str]:
     try:
-        check(*given)
+        check(*arguments)
     except RTPOError as error:
         return str(error).splitlines()
     return []
@@ -123,9 +123,9 @@ def _benchmarks(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[
     names = list(dict.fromkeys(name for element in elements for name in element.benchmarks))
     if not names:
         return [], []
-    given = ["checkpoint=none", f"benchmarks=[{','.join(names)}]", *overrides]
+    settings = ["checkpoint=none", f"benchmarks=[{','.join(names)}]", *overrides]
     try:
-        return list(compose_evaluation(composed("evaluate", given)).benchmarks.values()), []
+        return list(compose_evaluation(composed("evaluate", settings)).benchmarks.values()), []
     except ConfigError as error:
         return [], str(error).splitlines()
 
@@ -237,13 +237,13 @@ def gpus() -> list[Gpu]:
         raise MachineError(f"nvidia-smi fails ({(done.stderr or done.stdout).strip()}): have the driver looked at.")
     try:
         rows = [tuple(map(int, line.split(","))) for line in done.stdout.splitlines() if line.strip()]
-        found = [Gpu(index, total / 1024, used / 1024) for index, total, used in rows]
+        all_gpus = [Gpu(index, total / 1024, used / 1024) for index, total, used in rows]
     except ValueError:
         raise MachineError(f"nvidia-smi says {done.stdout.strip()!r} (MIG, or a lost GPU): mend that.") from None
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return found
+        return all_gpus
     chosen = [word.strip() for word in visible.split(",") if word.strip()]
     if all(map(str.isdigit, chosen)):
-        return [gpu for gpu in found if str(gpu.index) in chosen]
-    return found[: len(chosen)]  # by names that nvidia-smi's list does not have
+        return [gpu for gpu in all_gpus if str(gpu.index) in chosen]
+    return all_gpus[: len(chosen)]  # by names that nvidia-smi's list does not have

@@ -30,6 +30,6 @@ def last_box(text: str) -> str | None:
     start, end = last
     if end is not None:
         return text[start:end]
-    found = _END.search(text, start)
-    assert found is not None
-    return text[start : found.start()].rstrip(". ")
+    ending = _END.search(text, start)
+    assert ending is not None
+    return text[start : ending.start()].rstrip(". ")

@@ -38,7 +38,7 @@ _REWRITTEN: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], 
     # from the first text to the last would be one unit
     (
         re.compile(rf"^(?:[^{{}}\\]*\d[^{{}}\\]*{_TEXT}\s*){{2,}}$"),
-        lambda found: "(" + ",".join(re.split(r"\\(?:text|mbox)\s*\{[^{}]*\}", found[0])[:-1]) + ")",
+        lambda match: "(" + ",".join(re.split(r"\\(?:text|mbox)\s*\{[^{}]*\}", match[0])[:-1]) + ")",
     ),
 )
 """notations that this version of math-verify takes for something else, and the same in one that it reads"""
@@ -63,9 +63,9 @@ def read(text: str) -> list[object]:
 def parted(text: str) -> tuple[str, str]:
     """A number and its base, or a residue and its modulus; the text itself and nothing where it has neither."""
     for name, pattern in (("base", _BASE), ("modulo", _MODULUS)):
-        if found := pattern.fullmatch(text):
-            body = found[1].replace("\\equiv", "=")
-            return body, f"{name} {found[2] or found[3]}"
+        if match := pattern.fullmatch(text):
+            body = match[1].replace("\\equiv", "=")
+            return body, f"{name} {match[2] or match[3]}"
     return text, ""
 
 

@@ -138,13 +138,13 @@ def _shortest_span(said: Tokens, gold: Tokens, common: int) -> int:
     """Tokens in the shortest span that has `common` in common with `gold`; there is one."""
     wanted, held = Counter(gold), Counter[str]()
     places = [place for place, token in enumerate(said) if token in wanted]
-    shortest, found, first = len(said), 0, 0
+    shortest, shared, first = len(said), 0, 0
     for last in places:
         held[said[last]] += 1
-        found += held[said[last]] <= wanted[said[last]]
-        while found == common:
+        shared += held[said[last]] <= wanted[said[last]]
+        while shared == common:
             shortest = min(shortest, last - places[first] + 1)
             held[said[places[first]]] -= 1
-            found -= held[said[places[first]]] < wanted[said[places[first]]]
+            shared -= held[said[places[first]]] < wanted[said[places[first]]]
             first += 1
     return shortest

@@ -156,12 +156,12 @@ def with_configuration(name: str, description: str | None, run: Callable[["DictC
     import hydra
     from hydra._internal.utils import get_args_parser
 
-    given, unknown = Parser(description, parents=[get_args_parser()], add_help=False).parse_known_args()
+    known, unknown = Parser(description, parents=[get_args_parser()], add_help=False).parse_known_args()
     own = Parser(description, usage="%(prog)s [-m] [--cfg job] [FIELD=VALUE ...]", add_help=False)
-    if given.help:
+    if known.help:
         own.print_help()
         return
-    for option in (one for one in unknown if one.startswith("-")):
+    for option in (word for word in unknown if word.startswith("-")):
         own.error(f"unrecognized argument {option}")
 
     @hydra.main(version_base=None, config_path=str(CONFIGS), config_name=name)

@@ -99,10 +99,10 @@ def sweep(name: str, overrides: Sequence[str] = ()) -> dict[str, tuple[str, ...]
     """What varies, field to values, the last the fastest. overrides: as of `load_experiment`. Raises ConfigError."""
     with configurations("train"):
         return {
-            one.get_key_element(): tuple(one.sweep_string_iterator())
-            if one.is_sweep_override()
-            else (one.get_value_element_as_str(),)
-            for one in _swept(name, overrides)[1]
+            override.get_key_element(): tuple(override.sweep_string_iterator())
+            if override.is_sweep_override()
+            else (override.get_value_element_as_str(),)
+            for override in _swept(name, overrides)[1]
         }
 
 
@@ -110,9 +110,9 @@ def check_one_run(hydra: Any) -> None:
     """Raises ConfigError for an experiment without a value for each field that it varies. hydra: Hydra's tree of the
     run."""
     name = hydra.runtime.choices.get("experiment")
-    given = {one.partition("=")[0].lstrip("+") for one in hydra.overrides.task}
+    typed = {override.partition("=")[0].lstrip("+") for override in hydra.overrides.task}
     varied: Any = OmegaConf.to_container(hydra.sweeper.params or OmegaConf.create(), resolve=True)
-    missing = [f"{field}={values}" for field, values in varied.items() if field not in given]
+    missing = [f"{field}={values}" for field, values in varied.items() if field not in typed]
     if name is not None and missing:
         raise ConfigError(
             f"experiment is {name}, which varies {', '.join(missing)}: name one value of each, or train all with -m."
@@ -129,13 +129,13 @@ def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Overri
     if name not in experiments():
         raise ConfigError(f"experiment is {name!r}: no such experiment; {nearest(name, experiments())}.")
     parser = OverridesParser.create()
-    given = parser.parse_overrides(list(overrides))
-    for one in given:
-        if one.get_key_element() == "experiment":
-            raise ConfigError(f"{one.input_line}: the experiment is {name!r} already; leave one of them out.")
+    parsed = parser.parse_overrides(list(overrides))
+    for override in parsed:
+        if override.get_key_element() == "experiment":
+            raise ConfigError(f"{override.input_line}: the experiment is {name!r} already; leave one of them out.")
     # the sweep is drawn from these; others may name fields that only a swept task has
     roots = ("profile", LAUNCH, "hydra")
-    drawn = [one.input_line or "" for one in given if one.get_key_element().lstrip("+~").split(".")[0] in roots]
+    drawn = [each.input_line or "" for each in parsed if each.get_key_element().lstrip("+~").split(".")[0] in roots]
     tree = composed("train", [f"experiment={name}", *drawn], with_hydra=True)
     params: Any = OmegaConf.to_container(tree.hydra.sweeper.params or OmegaConf.create(), resolve=True)
     lines = [f"{key}={value}" for key, value in params.items()]

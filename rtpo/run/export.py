@@ -217,9 +217,9 @@ def _evaluation(trained: TrainedPolicy) -> dict[str, Any]:
         if line["grade"] == "graded" and line["when"] in ("before", "after"):
             rewards[f"{line['when']} training, {line['mode']}"].append(line["reward"] == 1)
     benchmarks = {
-        found.parent.name: json.loads((found.parent / "summary.json").read_bytes())
-        for found in sorted(trained.folder.glob("*/manifest.json"))
-        if json.loads(found.read_bytes()).get("checkpoint", {}).get("save") == trained.save
+        manifest.parent.name: json.loads((manifest.parent / "summary.json").read_bytes())
+        for manifest in sorted(trained.folder.glob("*/manifest.json"))
+        if json.loads(manifest.read_bytes()).get("checkpoint", {}).get("save") == trained.save
     }
     held_out = {what: f"{sum(right)} of {len(right)} graded answers" for what, right in rewards.items()}
     return {"held_out": held_out or "not evaluated", "benchmarks": benchmarks or "not evaluated"}

@@ -263,7 +263,7 @@ class RunFolder:
         except Exception as error:  # whatever another version's classes say
             why = f"is whole and cannot be read ({error}): it is another version's."
             raise DataError(f"{folder / 'state.pkl'} {why}") from error
-        weights = {file.removeprefix("weights/"): found for file, found in sums.items() if file.startswith("weights/")}
+        weights = {key.removeprefix("weights/"): digest for key, digest in sums.items() if key.startswith("weights/")}
         return Save(folder / "weights", state, weights)
 
     def latest(self) -> Save | None:

@@ -459,8 +459,8 @@ def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained]) -> dict
             for turn in rollout.own_turns
         ],
         "trained": [
-            {"update": one.update, "k": one.k, "advantage": round(one.advantage, 6), "group": one.group}
-            for one in trained
-            if one.rollout_uid == rollout.uid
+            {"update": row.update, "k": row.k, "advantage": round(row.advantage, 6), "group": row.group}
+            for row in trained
+            if row.rollout_uid == rollout.uid
         ],
     }

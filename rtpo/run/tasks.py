@@ -22,7 +22,7 @@ def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
         _check_prepared(Path(data.file))
         tasks = environment.read(Path(data.file))
         if data.split != "all":
-            tasks = [one for one in tasks if split_of(environment.split_key(one)) == data.split]
+            tasks = [each for each in tasks if split_of(environment.split_key(each)) == data.split]
         if not tasks:
             raise DataError(
                 f"{data.file} has no task in the split {data.split!r}, which is a function of the problem: use a "

@@ -76,9 +76,9 @@ class WatchedHarness(TabularHarness):
 
 def tail_weights(harness: TabularHarness, siblings: Sequence[Rollout], k: int, config: RTPOConfig) -> dict[str, float]:
     """The unclamped weights of the turns after k, from RTPO's own weighted returns of siblings whose reward is 1."""
-    one = Grade(GradeOutcome.GRADED, 1.0)
+    solved = Grade(GradeOutcome.GRADED, 1.0)
     unclamped = replace(config, tail_low=1e-300, tail_high=1e300)
-    return rtpo.stale_returns(harness, [tuple(replace(s, grade=one) for s in siblings)], k, unclamped)
+    return rtpo.stale_returns(harness, [tuple(replace(s, grade=solved) for s in siblings)], k, unclamped)
 
 
 def watched(mdp: MDP, config: RTPOConfig, steps: int, learning_rate: float, seed: int) -> list[Phase]:
@@ -141,15 +141,15 @@ def return_lines(mdp: MDP, phase: Phase) -> Iterator[dict[str, Any]]:
     for sibling in phase.siblings:
         turn = sibling.turns[phase.k]
         returns[turn.snapshot.state, int(turn.output_ids[0])].append(sibling.reward)
-    for (state, action), found in sorted(returns.items()):
-        if len(found) > 1:
-            values, true = np.array(found), float(exact[state, action])
+    for (state, action), rewards in sorted(returns.items()):
+        if len(rewards) > 1:
+            values, true = np.array(rewards), float(exact[state, action])
             squares = (values - true) ** 2
-            place = {"step": phase.step, "k": phase.k, "state": state, "action": action, "n": len(found)}
+            place = {"step": phase.step, "k": phase.k, "state": state, "action": action, "n": len(rewards)}
             yield place | {
                 "exact": true,
                 "mean": float(values.mean()),
-                "error": float(values.std(ddof=1) / len(found) ** 0.5),
+                "error": float(values.std(ddof=1) / len(rewards) ** 0.5),
                 "square": float(squares.mean()),
-                "square_error": float(squares.std(ddof=1) / len(found) ** 0.5),
+                "square_error": float(squares.std(ddof=1) / len(rewards) ** 0.5),
             }

@@ -115,11 +115,11 @@ def three_coins(sigma_v: float, sigma_a: float, sigma_xi: float) -> MDP:
 
 def visits(mdp: MDP, policy: Table) -> Table:
     """How likely a turn k is taken in a state, [K, S]; the rest of a row's mass has ended before."""
-    going, at, found = ~mdp.is_terminal, mdp.start.copy(), []
+    going, at, shares = ~mdp.is_terminal, mdp.start.copy(), []
     for k in range(mdp.horizon):
-        found.append(at * going)
-        at = np.einsum("s,sa,sat->t", found[-1], policy[k], mdp.transition)
-    return np.array(found)
+        shares.append(at * going)
+        at = np.einsum("s,sa,sat->t", shares[-1], policy[k], mdp.transition)
+    return np.array(shares)
 
 
 def decisions(mdp: MDP) -> list[tuple[int, int]]:

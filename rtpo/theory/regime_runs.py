@@ -60,13 +60,13 @@ def trained(point: Point, seed: int) -> dict[str, Any]:
 def frozen(point: Point, seed: int) -> dict[str, Any]:
     """Each method's gradient at the untrained policy, by turn: its mean for the right action, and its mean squared
     distance from the exact one, over `steps` batches."""
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     for method in METHODS:
         harness = _run(method, point, unbiased_rate(method, point), seed, FrozenHarness)
         moves = np.array(list(harness.moves.values()))
         squares = ((moves - gradient(harness.mdp, uniform(harness.mdp))) ** 2).sum(-1)
-        found[method] = {"mean": moves[..., 0].mean(0).tolist(), "noise": squares.mean(0).tolist()}
-    return found
+        measured[method] = {"mean": moves[..., 0].mean(0).tolist(), "noise": squares.mean(0).tolist()}
+    return measured
 
 
 def _run(method: str, point: Point, rate: float, seed: int, kind: type[TabularHarness] = TabularHarness) -> Any:

@@ -146,12 +146,12 @@ def _learn(belief: _Belief, manner: Manner, reply: str, content: str, rng: np.ra
     if content == " error":
         return replace(belief, failed=True, doubted=False)
     query = reply.partition("<tool_call> search")[2].partition("</tool_call>")[0]
-    subject, relation, found = content.split()
+    subject, relation, reached = content.split()
     if (subject, relation) != tuple(query.split()):
         taken = manner.other_entity if query.endswith(f" {relation}") else manner.other_relation
         if rng.random() >= taken:
             return replace(belief, failed=False, doubted=True)
-    return replace(belief, at=found, done=belief.following, asked=query, failed=False, doubted=False)
+    return replace(belief, at=reached, done=belief.following, asked=query, failed=False, doubted=False)
 
 
 async def demonstrate(

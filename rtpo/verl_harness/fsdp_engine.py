@@ -33,11 +33,11 @@ _verl_outputs = fsdp.FSDPEngineWithLMHead.prepare_model_outputs
 _verl_schedule = fsdp.FSDPEngine._build_lr_scheduler
 
 
-def micro_batches(data: TensorDict, *given: Any, **named: Any) -> tuple[Any, Any]:
+def micro_batches(data: TensorDict, *arguments: Any, **named: Any) -> tuple[Any, Any]:
     """In place of verl's: those that the driver dealt out, as many on every rank, since FSDP gathers weights for
     each. Rows that stock verl packed are not dealt out, and go verl's way."""
     if not _is_dealt(data):
-        return _verl_micro_batches(data, *given, **named)
+        return _verl_micro_batches(data, *arguments, **named)
     batch = data["batch"].cpu()
     batches = [(batch == number).nonzero()[:, 0].tolist() for number in range(int(batch.max()) + 1)]
     return [tu.index_select_tensor_dict(data, rows) for rows in batches], batches

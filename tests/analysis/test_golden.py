@@ -35,8 +35,8 @@ TEXTS = ("shown", "verdict", "aside")
 Row = dict[str, object]
 
 
-def _interval(found: Interval) -> Row:
-    return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.runs, "questions": found.questions}
+def _interval(ours: Interval) -> Row:
+    return {"mean": ours.mean, "low": ours.low, "high": ours.high, "n": ours.runs, "questions": ours.questions}
 
 
 def _evaluated(group: Frames) -> Iterator[Row]:

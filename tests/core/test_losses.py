@@ -37,8 +37,8 @@ def batch_of(
 
 
 def gradient(batch: TokenBatch, spec: Loss) -> list[float]:
-    (found,) = torch.autograd.grad(loss(batch, spec)[0], batch.logprobs)
-    return [float(g) for g in found]
+    (slopes,) = torch.autograd.grad(loss(batch, spec)[0], batch.logprobs)
+    return [float(g) for g in slopes]
 
 
 @pytest.mark.parametrize(

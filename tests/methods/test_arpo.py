@@ -52,9 +52,9 @@ def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(config: ARP
 
 def test_a_hard_turn_has_the_mean_of_the_paths_that_share_it() -> None:
     harness = scripted_harness(solver(0.0))
-    ((one, alone),) = harness.rollout([TASK], n=2, role=Role.CHAIN)
-    ((branch, other),) = harness.rollout([one.boundary(1)], n=2, role=Role.BRANCH)
-    rewards = {one: 1.0, branch: 0.0, other: 0.0, alone: 0.0}
+    ((shared, alone),) = harness.rollout([TASK], n=2, role=Role.CHAIN)
+    ((branch, other),) = harness.rollout([shared.boundary(1)], n=2, role=Role.BRANCH)
+    rewards = {shared: 1.0, branch: 0.0, other: 0.0, alone: 0.0}
     rows = path_rows([graded(path, reward) for path, reward in rewards.items()], replace(CONFIG, advantage="hard"))
     first = [float(row.advantage[row.mask][0]) for row in rows if row.turns[0].k == 0]
     z = standardised([*rewards.values()])

@@ -57,12 +57,12 @@ def test_the_gradient_is_that_of_the_value() -> None:
 def test_gradients_of_the_algorithms_have_the_exact_mean_and_noise(decisions: Decisions) -> None:
     """Over 300 batches, within 4 standard errors; the noise's is bounded by twice that of a normal estimate."""
     point = Point(2, "even", decisions, 4, 1, 300)
-    found, exact, mdp = frozen(point, 0), exact_noise(point), point.task.mdp()
+    measured, exact, mdp = frozen(point, 0), exact_noise(point), point.task.mdp()
     true = gradient(mdp, uniform(mdp))[:, 0]
     for method in regimes.METHODS:
         error = np.sqrt(exact[method] / 2 / point.steps)
-        assert (np.abs(np.array(found[method]["mean"]) - true) < 4 * error).all()
-        assert np.array(found[method]["noise"]) == pytest.approx(exact[method], rel=4 * 2 * (2 / point.steps) ** 0.5)
+        assert (np.abs(np.array(measured[method]["mean"]) - true) < 4 * error).all()
+        assert np.array(measured[method]["noise"]) == pytest.approx(exact[method], rel=4 * 2 * (2 / point.steps) ** 0.5)
     assert exact["rtpo"][0] > 1.5 * exact["grpo"][0]
 
 

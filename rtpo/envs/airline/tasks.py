@@ -66,13 +66,13 @@ def read_wanted(path: str | Path) -> dict[str, Wanted]:
     rows = _read_json(Path(path))
     if not isinstance(rows, list):
         raise DataError(f"{path} is not a list of tasks: give the airline domain's tasks.json")
-    found: dict[str, Wanted] = {}
+    tasks: dict[str, Wanted] = {}
     for number, row in enumerate(rows):
         wanted = _wanted(f"task {number} of {path}", row)
-        if wanted.id in found:
+        if wanted.id in tasks:
             raise DataError(f"task {number} of {path} repeats the id {wanted.id!r}")
-        found[wanted.id] = wanted
-    return found
+        tasks[wanted.id] = wanted
+    return tasks
 
 
 def read_splits(path: str | Path) -> dict[str, tuple[str, ...]]:

@@ -88,8 +88,8 @@ class Database:
 
     def free(self, origin: str, destination: str, day: str) -> list[Departure]:
         """The departures of a route and date with a free seat."""
-        found = (self.get(f"{origin}{destination}{number}/{day}") for number in range(A_ROUTE))
-        return [record for record in found if isinstance(record, Departure) and record.seats]
+        departures = (self.get(f"{origin}{destination}{number}/{day}") for number in range(A_ROUTE))
+        return [record for record in departures if isinstance(record, Departure) and record.seats]
 
 
 @cache
@@ -152,8 +152,8 @@ def _get_reservation(database: Database, arguments: Arguments) -> tuple[Database
 
 
 def _search_flights(database: Database, arguments: Arguments) -> tuple[Database, str]:
-    found = database.free(arguments["origin"], arguments["destination"], arguments["date"])
-    return database, _told({departure.flight: departure.price for departure in found})
+    departures = database.free(arguments["origin"], arguments["destination"], arguments["date"])
+    return database, _told({departure.flight: departure.price for departure in departures})
 
 
 def _book(database: Database, arguments: Arguments) -> tuple[Database, str]:
@@ -243,12 +243,12 @@ def wish(key: str) -> Wish:
 def _booking(key: str, user: str, *route: str) -> Wish | None:
     """The one cheapest flight of a route and date, where there are several to choose from."""
     origin, destination, day = route
-    found = sorted(Database().free(*route), key=lambda departure: departure.price)
+    departures = sorted(Database().free(*route), key=lambda departure: departure.price)
     users = {reservation.user for reservation in _reservations()}
-    if user not in users or len(found) < 2 or found[0].price == found[1].price:
+    if user not in users or len(departures) < 2 or departures[0].price == departures[1].price:
         return None
     text = f"I am {user}. Book me the cheapest seat from {origin} to {destination} on {day}."
-    booking = ("book", {"user": user, "flight": found[0].flight, "date": day})
+    booking = ("book", {"user": user, "flight": departures[0].flight, "date": day})
     return Wish(key, user, route, text, ("search_flights", "book"), (booking,))
 
 
@@ -282,8 +282,8 @@ def gold(key: str) -> Database:
 
 def task_of(key: str, uid: str) -> Task:
     """The task of a wish. Raises DataError for a key that cannot be."""
-    found = wish(key)
-    return Task(uid=uid, question=found.text, answer=found.figures, meta={"wish": key})
+    wanted = wish(key)
+    return Task(uid=uid, question=wanted.text, answer=wanted.figures, meta={"wish": key})
 
 
 def wish_of(task: Task) -> Wish:
@@ -301,8 +301,8 @@ def generate(split: str, count: int, seed: int) -> list[Task]:
     of it. Raises ConfigError."""
     rng = generator(seed, "booking", "tasks")
 
-    def draw(found: int) -> Task | None:
-        kind, reservation = KINDS[found % len(KINDS)], _reservations()[int(rng.integers(RESERVATIONS))]
+    def draw(number: int) -> Task | None:
+        kind, reservation = KINDS[number % len(KINDS)], _reservations()[int(rng.integers(RESERVATIONS))]
         key = f"{kind}:{reservation.key}"
         if kind == "book":
             route = (str(rng.choice(names)) for names in (AIRPORTS, AIRPORTS, DATES))

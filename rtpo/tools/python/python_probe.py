@@ -20,36 +20,36 @@ def findings(secrets: list[str], folders: list[str], environment: list[str], lim
     secrets: paths that must not be there. folders: where nothing may be written. environment: the variables there are.
     limits: CPU seconds and processes.
     """
-    found = []
+    breaches = []
     if 0 in (*os.getresuid(), *os.getresgid()) or 0 in os.getgroups():
-        found.append("it is root")
+        breaches.append("it is root")
     if extra := sorted(set(os.environ) - {*environment}):
-        found.append(f"it has the variables {', '.join(extra)}")
-    found += [f"it sees {path}" for path in secrets if os.path.lexists(path)]
-    found += [f"it writes in {folder}" for folder in folders if _writes(folder)]
+        breaches.append(f"it has the variables {', '.join(extra)}")
+    breaches += [f"it sees {path}" for path in secrets if os.path.lexists(path)]
+    breaches += [f"it writes in {folder}" for folder in folders if _writes(folder)]
     libc = ctypes.CDLL(None)
     no_new_privileges, filtered = libc.prctl(39, 0, 0, 0, 0), libc.prctl(21, 0, 0, 0, 0)
     if (no_new_privileges, filtered) != (1, 2):
-        found.append("it has no system call filter")
+        breaches.append("it has no system call filter")
     capabilities = (ctypes.c_uint32 * 6)()
     libc.capget((ctypes.c_uint32 * 2)(0x20080522, 0), capabilities)
     if any(capabilities):
-        found.append("it has capabilities")
+        breaches.append("it has capabilities")
     if resource.getrlimit(resource.RLIMIT_CPU)[1] > limits["cpu_seconds"] + 1:
-        found.append("its CPU time is not limited")
+        breaches.append("its CPU time is not limited")
     for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):
         with suppress(OSError):
             socket.socket(family).close()
-            found.append(f"it opens sockets ({family.name})")
+            breaches.append(f"it opens sockets ({family.name})")
     with suppress(OSError):
         os.utime("/dev/null")
-        found.append("it changes the times of the host's /dev/null")
+        breaches.append("it changes the times of the host's /dev/null")
     with suppress(OSError), open(wave.__file__) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-        found.append("it locks files of the host")
+        breaches.append("it locks files of the host")
     if (started := _forks(limits["most_processes"])) > limits["most_processes"]:
-        found.append(f"it starts {started} processes")
-    return found
+        breaches.append(f"it starts {started} processes")
+    return breaches
 
 
 def _writes(folder: str) -> bool:

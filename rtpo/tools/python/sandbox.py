@@ -100,13 +100,13 @@ def _interpreter() -> str:
 
 def bubblewrap_version() -> str:
     """Raises MachineError where there is no bubblewrap."""
-    found = shutil.which(BUBBLEWRAP)
-    if found is None:
+    program = shutil.which(BUBBLEWRAP)
+    if program is None:
         raise MachineError(
             f"the Python tool isolates programs with bubblewrap, and there is no {BUBBLEWRAP} on this machine: install "
             f"it (Debian and Ubuntu: apt-get install -y bubblewrap), {LESS}."
         )
-    return subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
+    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
 
 
 def _bubblewrap(sources: Iterable[int]) -> list[str]:
@@ -149,12 +149,12 @@ def _system_folders() -> list[Path]:
 def interpreter_folders() -> dict[str, str]:
     """Of the interpreter and its packages, without those inside another: the place of each in the sandbox, which is
     its own unless the sandbox would hide it there."""
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
     for folder in sorted({sys.base_prefix, str(Path(_interpreter()).parent), *site_folders()}):
-        if not any(Path(folder).is_relative_to(other) for other in found):
+        if not any(Path(folder).is_relative_to(other) for other in places):
             is_hidden = any(Path(folder).is_relative_to(hidden) for hidden in _HIDDEN)
-            found[folder] = f"{_INSIDE}/{len(found)}" if is_hidden else folder
-    return found
+            places[folder] = f"{_INSIDE}/{len(places)}" if is_hidden else folder
+    return places
 
 
 def inside(path: str) -> str:

@@ -115,11 +115,11 @@ class PythonSettings:
                 f"programs of the Python tool import {' and '.join(IMPORTED)} as {versions.output}, this process as "
                 f"{installed}: install them in {', '.join(site_folders())}, and name no others in PYTHONPATH."
             )
-        found = json.loads(probe.output)
+        breaches = json.loads(probe.output)
         if hog.outcome is not ToolOutcome.MEMORY:
-            found.append(f"it takes {self.memory_bytes} bytes of memory")
-        if found:
-            raise MachineError(f"the Python tool's sandbox does not hold a program here: {', '.join(found)}.")
+            breaches.append(f"it takes {self.memory_bytes} bytes of memory")
+        if breaches:
+            raise MachineError(f"the Python tool's sandbox does not hold a program here: {', '.join(breaches)}.")
         return facts
 
 

@@ -156,10 +156,10 @@ class Bm25Index:
         if not words:
             return []
         scores = self._model.get_scores_from_ids(words)
-        found = np.flatnonzero(scores)  # first, since most are 0, of which np.partition is slow
-        if len(found) > results:
-            found = found[scores[found] >= np.partition(scores[found], -results)[-results]]
-        best = found[np.argsort(-scores[found], kind="stable")[:results]]
+        places = np.flatnonzero(scores)  # first, since most are 0, of which np.partition is slow
+        if len(places) > results:
+            places = places[scores[places] >= np.partition(scores[places], -results)[-results]]
+        best = places[np.argsort(-scores[places], kind="stable")[:results]]
         with (self._folder / PASSAGES).open("rb") as file:
             return [(*self._passage(file.fileno(), number), float(scores[number])) for number in best]
 
@@ -184,8 +184,8 @@ class Bm25Backend(SearchBackend):
 
     async def answer(self, query: str) -> str:
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(_searchers, self._index.search, query, self._results)
-        return render((passage for _, passage, _ in found), self._characters)
+        hits = await loop.run_in_executor(_searchers, self._index.search, query, self._results)
+        return render((passage for _, passage, _ in hits), self._characters)
 
 
 def _manifest(folder: Path) -> Mapping[str, Any]:
