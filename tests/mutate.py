@@ -4,17 +4,18 @@
     python tests/mutate.py rtpo/credit.py      one of them
     python tests/mutate.py --at 8f2e586        of an earlier commit, by that commit's tests
 
-A fault changes one operator, constant, comparison, branch or index, in a copy of the project. Where a module has too
-few of these, an argument, a result or the value of a name is None. `strict=` of zip, `frozen=` and `slots=` of a
-dataclass are left alone, for they guard against other faults; so are sizes of arrays that are made to be written to,
-since a larger one changes nothing. A fault is caught where the module's tests fail, or run longer than ten times what
-they take without it. The faults of a module are drawn from its own name, so that two runs try the same.
+A fault changes one operator, constant, comparison, branch or index, in a copy of the commit. Where a module has fewer
+than 20 places for that, further faults put None for a named argument, a returned value or an assigned one. `strict=` of
+zip, `frozen=` and `slots=` of a dataclass are left alone, for they guard against other faults; so are sizes of arrays
+that are made to be written to, since a larger one changes nothing. A fault is caught where the module's tests fail, or
+run longer than ten times what they take without it. Faults are drawn from the module's name: two runs try the same.
 """
 
 import argparse
 import ast
 import copy
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,7 +61,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 
 
 def draw(source: str, rng: Random) -> list[tuple[str, str]]:
-    """FAULTS sources with a fault each, and what was changed."""
+    """At most FAULTS sources with a fault each, and what was changed."""
     faults: list[tuple[str, str]] = []
     for change in (_change, _lose):
         fitting = places(source, change)
@@ -75,7 +76,7 @@ def draw(source: str, rng: Random) -> list[tuple[str, str]]:
 def places(source: str, change: Change) -> list[int]:
     """The nodes that a fault can be put into, by their numbers in `ast.walk`."""
     nodes = list(ast.walk(ast.parse(source)))
-    alone = [node.value for node in nodes if isinstance(node, ast.keyword) and node.arg in GUARDS]
+    alone: list[ast.AST] = [node for node in nodes if isinstance(node, ast.keyword) and node.arg in GUARDS]
     alone += [node.args[0] for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in MADE]
     guards = {id(part) for node in alone for part in ast.walk(node)}
     return [place for place, node in enumerate(nodes) if id(node) not in guards and change(copy.deepcopy(node))]
@@ -89,22 +90,21 @@ def _change(node: ast.AST) -> str | None:
         if type(operator) in SWAPS:
             swapped = SWAPS[type(operator)]()
             setattr(node, field, [swapped, *node.ops[1:]] if field == "ops" else swapped)  # type: ignore[attr-defined]
-            return f"{type(operator).__name__} for {type(swapped).__name__}"
+            return f"{type(operator).__name__} is now {type(swapped).__name__}"
     if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
         before, node.value = node.value, not node.value if isinstance(node.value, bool) else node.value + 1
-        return f"{before} for {node.value}"
+        return f"{before} is now {node.value}"
     if isinstance(node, ast.If | ast.IfExp | ast.While):
         node.test = ast.UnaryOp(ast.Not(), node.test)
-        return "the branch turned round"
+        return "the branch is turned round"
     return None
 
 
 def _lose(node: ast.AST) -> str | None:
-    """Put None where an argument, a result or the value of a name stands, in place, as `_change` does."""
-    value = getattr(node, "value", None)
-    if isinstance(node, ast.Assign | ast.Return | ast.keyword) and value and not isinstance(value, ast.Constant):
-        node.value = ast.Constant(None)
-        return f"{ast.unparse(value)} for None"
+    """Put None for a named argument, a returned value or an assigned one, as `_change` does."""
+    if isinstance(node, ast.Assign | ast.Return | ast.keyword) and not isinstance(node.value, ast.Constant | None):
+        value, node.value = node.value, ast.Constant(None)
+        return f"{ast.unparse(value)} is now None"
     return None
 
 
@@ -112,18 +112,20 @@ def caught(clone: Path, module: str, source: str, limit: float) -> bool:
     """Whether the module's tests fail with this source in the clone, or take longer than `limit` seconds."""
     file = clone / module
     whole = file.read_text()
-    file.write_text(source)
     tests = [str(path) for name in TESTS[module] for path in (clone / "tests").rglob(f"{name}.py")]
+    if not tests:
+        sys.exit(f"the commit has no tests of {module}")
     command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *tests]
+    environment = os.environ | {"PYTHONPATH": str(clone)}  # processes that a test starts have the fault, too
+    file.write_text(source)
+    run = subprocess.Popen(command, cwd=clone, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        # processes that a test starts have the fault, too
-        environment = os.environ | {"PYTHONPATH": str(clone)}
-        ended = subprocess.run(command, cwd=clone, env=environment, capture_output=True, timeout=limit)
+        return run.wait(limit) != 0
     except subprocess.TimeoutExpired:
-        return True
+        os.killpg(run.pid, signal.SIGKILL)
+        return run.wait() != 0
     finally:
         file.write_text(whole)
-    return ended.returncode != 0
 
 
 def main() -> None:
@@ -146,7 +148,8 @@ def main() -> None:
             missed = [what for changed, what in faults if not caught(clone, module, changed, limit)]
             share = 100 * (1 - len(missed) / len(faults))
             print(f"| {module} | {len(faults)} | {len(faults) - len(missed)} | {share:.0f} |", flush=True)
-            print(*(f"  missed: {what}" for what in missed), sep="\n", file=sys.stderr, flush=True)
+            for what in missed:
+                print(f"  missed: {what}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
