@@ -9,6 +9,7 @@ from typing import Any
 
 from conftest import compose_config
 from scripted import TOKENIZER, ScriptedEngine, solver
+from whole_runs import lines, without_times
 
 from analysis.summary import summarise
 from rtpo.engines.base import Generation, Request
@@ -85,7 +86,5 @@ def folder_of(config: EvaluateConfig, label: str = "script") -> Path:
 
 def lines_of(config: EvaluateConfig, label: str = "script") -> list[dict[str, Any]]:
     """By position and sample, without what a clock says."""
-    lines = [json.loads(line) for line in (folder_of(config, label) / "samples.jsonl").read_text().splitlines()]
-    for line in lines:
-        del line["seconds"]
-    return sorted(lines, key=lambda line: (line["position"], line["sample"]))
+    samples = without_times(lines(folder_of(config, label), "samples.jsonl"))
+    return sorted(samples, key=lambda line: (line["position"], line["sample"]))

@@ -45,6 +45,7 @@ def test_what_is_trained_is_what_was_sampled(name: str) -> None:
     harness = one_step(config_of(name))
     received = {request.context_ids.tobytes() for request in harness.engine.requests}
     sampled = {id(turn) for path in harness.rollouts for turn in path.own_turns}
+    assert any(harness.updated)
     for row in (row for rows in harness.updated for row in rows):
         assert {id(turn) for turn in row.turns} <= sampled
         assert {turn.context_ids.tobytes() for turn in row.turns} <= received
