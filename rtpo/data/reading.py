@@ -40,8 +40,8 @@ def read_task_file(path: str | Path, fields: tuple[str, ...], make: Callable[[Ma
     path, names = Path(path), f"{', '.join(fields)} and uid"
     tasks: dict[str, Task] = {}
     for place, row in read_rows(path):
-        if set(row) != {*fields, "uid"}:
-            raise DataError(f"{place} must be an object with the fields {names}, and no others")
+        if wrong := set(row) ^ {*fields, "uid"}:
+            raise DataError(f"{place} must have the fields {names} and no others; {', '.join(sorted(wrong))} is wrong")
         if not isinstance(row["uid"], str) or not row["uid"]:
             raise DataError(f"{place}: uid must be text that is not empty")
         try:
