@@ -160,7 +160,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def verdict(
-    ours: Interval | None,
+    result: Interval | None,
     closed: float = 0.0,
     *,
     runs: int | None = None,
@@ -174,14 +174,14 @@ def verdict(
     than `width` (the slack by default), supported otherwise; without an interval the mean stands for it. Fewer than
     LEAST_RUNS `runs` decide nothing.
     """
-    if ours is None or isnan(ours.mean) or (runs is not None and runs < LEAST_RUNS):
+    if result is None or isnan(result.mean) or (runs is not None and runs < LEAST_RUNS):
         return UNDECIDED
     if slack is None:
-        return SUPPORTED if ours.low > closed else CONTRADICTED if ours.high < closed else UNDECIDED
-    low, high = (ours.mean, ours.mean) if isnan(ours.low) else (ours.low, ours.high)
+        return SUPPORTED if result.low > closed else CONTRADICTED if result.high < closed else UNDECIDED
+    low, high = (result.mean, result.mean) if isnan(result.low) else (result.low, result.high)
     if not low - slack <= closed <= high + slack:
         return CONTRADICTED
-    return SUPPORTED if max(high - ours.mean, ours.mean - low) <= (slack if width is None else width) else UNDECIDED
+    return SUPPORTED if max(high - result.mean, result.mean - low) <= (slack if width is None else width) else UNDECIDED
 
 
 def together(verdicts: Iterable[str]) -> str:

@@ -109,8 +109,8 @@ def at_work(folder: Path) -> Process | None:
             process = Path(f"/proc/{words[-4]}")
             with suppress(OSError):  # it is another user's, or has just ended
                 if any(_is_same(file, place) for file in (process / "fd").iterdir()):
-                    typed = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                    scripts = (word for word in typed if word.endswith(".py") or word.startswith("experiments."))
+                    command_line = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                    scripts = (word for word in command_line if word.endswith(".py") or word.startswith("experiments."))
                     return Process(int(process.name), next(scripts, ""))
     return None
 

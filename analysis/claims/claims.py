@@ -221,13 +221,13 @@ def _of_pair(part: Part, study: StudyResults) -> Iterator[Row]:
         what += ", one rate for all" * is_common
         aside = part.get("aside", "") if title == "Verdict" else BESIDE
         for task in study.tasks:
-            ours = compare(study, task, first, second, measure, is_common=is_common)
-            if ours is None:
+            outcome = compare(study, task, first, second, measure, is_common=is_common)
+            if outcome is None:
                 continue
-            difference = ours.interval
-            if part.get("reverse") and difference is not None:
-                difference = replace(difference, mean=-difference.mean, low=-difference.high, high=-difference.low)
-            row = {"verdict": NOT_RUN} if ours.verdict == NOT_RUN else _decided(part, difference, ours.pairs, 1, 100)
+            shown = outcome.interval
+            if part.get("reverse") and shown is not None:
+                shown = replace(shown, mean=-shown.mean, low=-shown.high, high=-shown.low)
+            row = {"verdict": NOT_RUN} if outcome.verdict == NOT_RUN else _decided(part, shown, outcome.pairs, 1, 100)
             yield {"what": f"{TASKS[task].lower()}, {what}", "aside": aside, **row}
 
 

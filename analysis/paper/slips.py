@@ -63,10 +63,10 @@ def _cells(paper: Paper) -> Iterator[Recomputed]:
             row, column = (target, other) if check.rows else (other, target)
             if value := table.cells.get((row, column)):
                 place, lines = f"{table.key}.{row}.{column}", _lines(table.key, other, is_column=bool(check.rows))
-                possible = _range(paper, check.formula.replace("ROW", row).replace("COLUMN", column), lines, place)
+                span = _range(paper, check.formula.replace("ROW", row).replace("COLUMN", column), lines, place)
                 says = f"{table.rows[row]}, {table.columns[column]}: `{check.formula}`{_assuming(check.assuming)}."
                 kind = EXPECTATION if check.assuming else ARITHMETIC
-                yield _number(kind, place, table.section, value, possible, says)
+                yield _number(kind, place, table.section, value, span, says)
 
 
 def _stated(paper: Paper) -> Iterator[Recomputed]:
@@ -102,10 +102,10 @@ def _assuming(what: str) -> str:
     return f", assuming {what}" if what else ""
 
 
-def _number(kind: str, place: str, where: str, value: Value, possible: tuple[Fraction, ...], says: str) -> Recomputed:
+def _number(kind: str, place: str, where: str, value: Value, span: tuple[Fraction, ...], says: str) -> Recomputed:
     if value.exact is None:
         raise DataError(f"{place} is words: a formula cannot give it.")
-    (middle, low, high), half = possible, _half_unit(value, integer=Fraction(1, 2))
+    (middle, low, high), half = span, _half_unit(value, integer=Fraction(1, 2))
     agrees = abs(middle - value.exact) <= half or (low < value.exact + half and high > value.exact - half)
     return Recomputed(kind, place, where, value.mean_printed, _like(middle, value.mean_printed), says, agrees)
 

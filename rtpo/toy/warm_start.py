@@ -227,14 +227,14 @@ def measure_turns(
     """Where the return is decided at temperature 1, by the settings that the recipe names."""
     settings, max_turns = recipe.settings, recipe.max_turns
     tasks = problems(recipe, "held_out", variance.PROBLEMS)
-    limits, luck = _limits(model, max_turns), {}
+    limits, measured = _limits(model, max_turns), {}
     for name, chosen in recipe.decided.items():
         env = partial(make_env, settings.task, chosen, max_turns)
         play_paths = partial(play_plans, model, tokenizer, env, limits, seed=settings.seed, sampling=Sampling())
         deviation, left = variance.decided(play_paths, tasks, max_turns)
         n = {"problems": len(tasks), "paths": variance.PATHS}
-        luck[name] = n | {"deviation": round(deviation, 4), "left": [round(share, 3) for share in left]}
-    return luck
+        measured[name] = n | {"deviation": round(deviation, 4), "left": [round(share, 3) for share in left]}
+    return measured
 
 
 def _limits(model: Qwen3ForCausalLM, max_turns: int) -> EpisodeLimits:

@@ -54,9 +54,9 @@ def check_settings(settings: DictConfig) -> None:
         "model.override_config.attn_implementation": "sdpa",
     }
     for key, value in heard.items():
-        if (stands := OmegaConf.select(roles, key)) != value:
+        if (actual := OmegaConf.select(roles, key)) != value:
             raise ConfigError(
-                f"verl.actor_rollout_ref.{key} is {stands!r}: rows are computed as trees, which needs {value!r} there."
+                f"verl.actor_rollout_ref.{key} is {actual!r}: rows are computed as trees, which needs {value!r} there."
             )
 
     for part in ("actor", "rollout"):

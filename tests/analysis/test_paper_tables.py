@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,7 @@ def test_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
         ("100", "tokens", 74, 126, "undecided"),
         ("50.0", "points", float("nan"), float("nan"), "no interval"),
     ):
-        mean = 50.0 if low != low else (low + high) / 2
+        mean = 50.0 if isnan(low) else (low + high) / 2
         monkeypatch.setattr(Estimate, "interval", Interval(mean, low, high, 1, 1))
         ours = Estimate(mean, pd.DataFrame())
         assert verdict(Value(printed, unit), ours) == expected

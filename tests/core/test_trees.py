@@ -182,8 +182,8 @@ def test_trees_are_dealt_to_ranks(rows: list[Ids], ranks: int, limit: int, toget
             chosen = [place for place in places if dealt.batch[place] == number]
             assert chosen == list(range(chosen[0], chosen[0] + len(chosen)))
             sizes = []
-            for which in {int(dealt.tree[place]) for place in chosen}:
-                held = [row_of[place] for place in chosen if dealt.tree[place] == which]
+            for tree_number in {int(dealt.tree[place]) for place in chosen}:
+                held = [row_of[place] for place in chosen if dealt.tree[place] == tree_number]
                 real = [rows[row] for row in held if row is not None]
                 assert len(real) in (0, len(held))
                 sizes.append(len(tree(real).ids) if real else BLANK)

@@ -96,7 +96,7 @@ def served(hub: Hub, name: str, **changes: object) -> DataSet:
 
 
 def folder(path: Path, *sets: DataSet) -> DataFolder:
-    return DataFolder(path / "data", {benchmark.name: benchmark for benchmark in sets})
+    return DataFolder(path / "data", {data_set.name: data_set for data_set in sets})
 
 
 def stand_in(data: DataFolder, *names: str) -> None:

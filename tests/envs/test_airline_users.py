@@ -32,8 +32,8 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def settings(server: Server, **given: Any) -> ServerSettings:
-    return ServerSettings(base_url=server.url, model="user-model", requests=QUICK, **given)
+def settings(server: Server, **fields: Any) -> ServerSettings:
+    return ServerSettings(base_url=server.url, model="user-model", requests=QUICK, **fields)
 
 
 def ask(user: ServedUser, dialogue: Sequence[Said] = OPENING) -> str:

@@ -59,7 +59,7 @@ def test_an_evaluation_has_no_luck_and_the_policy_sees_none() -> None:
     assert {path.reward for path in paths(TWICE, TASK, 20, Role.EVAL)} == {1.0}
     (plain,), (evaluated,) = paths(ToySettings(), TASK, 1, Role.CHAIN), paths(TWICE, TASK, 1, Role.EVAL)
     assert plain.turns[1].snapshot == evaluated.turns[1].snapshot
-    lucky, again, plain = (paths(luck, TASK, 20, Role.CHAIN) for luck in (TWICE, TWICE, ToySettings()))
+    lucky, again, plain = (paths(settings, TASK, 20, Role.CHAIN) for settings in (TWICE, TWICE, ToySettings()))
     assert [path.reward for path in lucky] == [path.reward for path in again]
     seen = [[[turn.context_ids.tolist() for turn in path.turns] for path in each] for each in (lucky, plain)]
     assert seen[0] == seen[1]

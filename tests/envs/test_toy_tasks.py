@@ -1,7 +1,7 @@
 """What holds for the toy tasks: their problems, their grades, and the models that are warm-started on them."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,6 @@ def test_a_shipped_checkpoint_is_the_one_recorded(model: str) -> None:
     files = {path.name for path in shipped.iterdir()} - {"warm_start.json"}
     assert record["sha256"] == {name: sha256(shipped / name) for name in files}
     assert sum(path.stat().st_size for path in shipped.iterdir()) < 1_000_000
-    assert record["settings"] == warm_start.asdict(recipes()[model].settings)
+    assert record["settings"] == asdict(recipes()[model].settings)
     for name in ("tokenizer.json", "chat_template.jinja", "config.json"):
         assert (shipped / name).read_bytes() == (first / name).read_bytes()

@@ -43,7 +43,7 @@ def test_the_first_mini_batch_is_scored_by_its_own_step(
     again = scripted_harness(solver(0.3), learning_rate=0.01)
     again.rollout(TASKS, n=2, role=Role.CHAIN)
     everything = [row.ids.tobytes() for row in (*rows, *recorded)]
-    monkeypatch.setattr("rtpo.harness.scoring.first_batch", lambda *given: [])
+    monkeypatch.setattr("rtpo.harness.scoring.first_batch", lambda *arguments: [])
     assert scored_ids(again, lambda: again.update(rows, loss, minibatches=2)) == everything
     served, before = harness.step_log.updates[0], again.step_log.updates[0]
     assert served["measured_rows"] == len(rows)

@@ -269,7 +269,7 @@ def main(isolation: str, part: str) -> None:
             programs = {name: each for name, each in programs.items() if ToolOutcome.TIMEOUT not in each.outcomes}
         escaped = {name: clauses for name, each in programs.items() if (clauses := world.escapes(each))}
     close_pools()
-    record = {"user": os.getuid(), "facts": facts, "programs": len(programs), "found": escaped, "late": late}
+    record = {"user": os.getuid(), "facts": facts, "programs": len(programs), "escaped": escaped, "late": late}
     print(json.dumps(record | {"later": later, "control": control}))
 
 

@@ -20,10 +20,10 @@ def test_pairs_are_neighbours_that_share_a_boundary() -> None:
     assert len(rows) % 2 == 0
     paths = {rollout.uid: rollout for rollout in harness.rollouts}
     for first, second in zip(rows[::2], rows[1::2], strict=True):
-        (one,), (other,) = first.turns, second.turns
-        assert first.group == second.group == f"{first.rollout_uid}/{one.k}"
+        (turn,), (twin,) = first.turns, second.turns
+        assert first.group == second.group == f"{first.rollout_uid}/{turn.k}"
         assert paths[second.rollout_uid].parent_uid == first.rollout_uid
-        assert one.k == other.k == paths[second.rollout_uid].start_k
+        assert turn.k == twin.k == paths[second.rollout_uid].start_k
         difference = advantage_of(first) - advantage_of(second)
         assert difference == paths[first.rollout_uid].reward - paths[second.rollout_uid].reward
     assert {row.turns[0].k for row in rows} == {0, 1, 2}

@@ -110,8 +110,8 @@ def test_what_does_not_fit_is_said_before_it_is_asked_for(results: Path) -> None
         ("profile=a100x8 launch.resources.memory_gb=100", "launch.resources.memory_gb"),
     ):
         chosen = ["task=math_paper", "algorithm=grpo", "seed=0", f"results={results}", *overrides.split()]
-        short = [each for each in problems(load_experiment("main_table", chosen)) if "estimated to need" in each]
-        assert all(field in problem for field, problem in zip(fields.split(), short, strict=True))
+        shortages = [each for each in problems(load_experiment("main_table", chosen)) if "estimated to need" in each]
+        assert all(field in problem for field, problem in zip(fields.split(), shortages, strict=True))
 
 
 def test_a_folder_of_another_configuration_or_model_is_refused(results: Path, tmp_path: Path) -> None:

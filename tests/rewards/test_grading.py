@@ -48,7 +48,7 @@ def is_right(grader: MathGrader) -> bool:
     return grader.grade(("5",), "5") == Grade(GradeOutcome.GRADED, 1.0, "right")
 
 
-def graded(grade: Grade) -> tuple[float | None, bool]:
+def reward_and_fault(grade: Grade) -> tuple[float | None, bool]:
     """The reward, and whether the answer spoiled it. A reward that is missing has an outcome of its own."""
     assert (grade.outcome is GradeOutcome.UNGRADABLE) == (grade.reward is None)
     assert len(grade.detail) < 300
@@ -68,7 +68,7 @@ def test_answers_are_compared_as_mathematics(grader: MathGrader) -> None:
         for said in pair.get(side, ())
     }
     assert len(expected) > 60
-    assert {(gold, said): graded(grader.grade((gold,), said)) for gold, said in expected} == expected
+    assert {(gold, said): reward_and_fault(grader.grade((gold,), said)) for gold, said in expected} == expected
 
 
 def test_one_of_several_golds_is_enough_and_an_unreadable_gold_leaves_a_wrong_answer_without_reward(
@@ -76,7 +76,7 @@ def test_one_of_several_golds_is_enough_and_an_unreadable_gold_leaves_a_wrong_an
 ) -> None:
     cases = {("5", "6", "6"): 1, ("5", "6", "7"): 0, ("5", "{", "5"): 1, ("{", "5", "5"): 1, ("{", "5", "6"): None}
     cases |= {(gold, "5"): None for gold in ("", "{", "?", "%")}
-    assert {case: graded(grader.grade(case[:-1], case[-1]))[0] for case in cases} == cases
+    assert {case: reward_and_fault(grader.grade(case[:-1], case[-1]))[0] for case in cases} == cases
     said = [grader.grade(("5",), answer).detail for answer in ("6", "")]
     assert said == ["wrong", "the answer cannot be read as mathematics"]
     for golds in ((), "5"):
@@ -117,7 +117,7 @@ def test_a_comparison_without_end_costs_its_own_time_and_child() -> None:
         while not endless.done():
             assert is_right(grader)
             others += not endless.done()
-    assert graded(endless.result()) == (0, True)
+    assert reward_and_fault(endless.result()) == (0, True)
     assert others > 20
     assert any(map(is_gone, before))
     grader.close()
@@ -126,7 +126,7 @@ def test_a_comparison_without_end_costs_its_own_time_and_child() -> None:
 
 def test_a_long_answer_that_takes_too_long_is_a_spoiled_zero_told_in_short(grader: MathGrader, child: int) -> None:
     grader.seconds = 1
-    assert graded(grader.grade(("5",), "{" * 20000)) == (0, True)
+    assert reward_and_fault(grader.grade(("5",), "{" * 20000)) == (0, True)
 
 
 FAULTY_CHILD = """
@@ -158,7 +158,7 @@ def test_only_what_the_answer_alone_does_is_a_zero(faulty: MathGrader) -> None:
     zeros = [("5", "exits"), ("5", "crashes"), ("5", "raises")]
     missing = [("5", "killed"), ("raises", "5"), ("slow", "5"), ("5", "slow", "6")]
     cases = {**dict.fromkeys(zeros, (0, True)), **dict.fromkeys(missing, (None, False)), ("slow", "5", "5"): (1, False)}
-    assert {case: graded(faulty.grade(case[:-1], case[-1])) for case in cases} == cases
+    assert {case: reward_and_fault(faulty.grade(case[:-1], case[-1])) for case in cases} == cases
     faulty.grade(("5",), "killed")
     faulty.grade(("raises",), "6")
     # what a child still holds after it ran out of memory would be missing at its next grade
@@ -168,7 +168,7 @@ def test_only_what_the_answer_alone_does_is_a_zero(faulty: MathGrader) -> None:
 @pytest.mark.parametrize("place", ["grader.sympy_expr_eq", "parser.get_extraction_regexes"])
 def test_what_math_verify_raises_is_no_verdict(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """math-verify itself would turn the error into False, or into no answer."""
-    monkeypatch.setattr(f"math_verify.{place}", lambda *given, **options: bytearray(1 << 60))
+    monkeypatch.setattr(f"math_verify.{place}", lambda *arguments, **options: bytearray(1 << 60))
     assert grading_child.verdict("5", "6") == "MemoryError"
 
 
@@ -190,7 +190,7 @@ def test_children_that_are_killed_or_stop_reading_are_replaced(
         faulty.seconds = 100
         monkeypatch.setattr(grading, "STALL", 0.02)
         text = "6" * (1 << 20)
-        assert graded(faulty.grade((text,), text)) == (1, False)
+        assert reward_and_fault(faulty.grade((text,), text)) == (1, False)
         assert all(map(is_gone, before))
 
 

@@ -83,7 +83,7 @@ def test_scores_of_one_answer_and_of_the_best_accepted_one() -> None:
 
 
 @pytest.mark.parametrize("answers", [(), (" \u200b",), "Paris"])
-def test_answers_without_a_word_are_refused(answers: Any) -> None:
+def test_no_answer_a_blank_one_and_a_bare_text_are_refused(answers: Any) -> None:
     with pytest.raises(ValueError, match="answer"):
         score(answers, "Paris")
 

@@ -113,7 +113,7 @@ def test_files_of_the_papers_tasks_are_those_that_prepare_data_writes() -> None:
             assert (REGISTRY[name].role, REGISTRY[name].kind) == ("eval", task.env)
 
 
-def test_what_cannot_be_is_refused_by_its_name() -> None:
+def test_a_wrong_name_or_field_is_refused_by_its_name() -> None:
     for name, override, named in (
         ("main_tabel", "seed=0", "main_table"),
         ("drift", "profile=a100x", "a100x8"),

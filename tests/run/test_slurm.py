@@ -80,7 +80,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.5)
 
 
-def test_what_cannot_be_is_refused(
+def test_wrong_overrides_are_refused_before_they_are_submitted(
     submit: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refusal(*overrides: str) -> str:

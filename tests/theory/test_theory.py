@@ -120,8 +120,8 @@ def test_all_intervals_together_give_the_verdict() -> None:
         ((0.021,), 0.01, CONTRADICTED, SUPPORTED),
         ((0.021, *[0.0] * 20), 0.01, SUPPORTED, UNDECIDED),
     ):
-        errors = compared([("", 0.5, 0.5 + mean, error, 1.0) for mean in means])
-        assert (verdict(errors, above=False), verdict(errors, above=True)) == (of_closed, of_sign)
+        estimates = compared([("", 0.5, 0.5 + mean, error, 1.0) for mean in means])
+        assert (verdict(estimates, above=False), verdict(estimates, above=True)) == (of_closed, of_sign)
 
 
 def test_wrong_closed_forms_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_the_first_committed_measurements_are_made_again(theorem: int, lines: in
         made = list(islice(make(settings), lines))
         assert len(committed) == len(made) == lines
         for line, again in zip(committed, made, strict=True):
-            for name in (name for name, one in line.items() if isinstance(one, int | float | str)):
+            for name in (name for name, value in line.items() if isinstance(value, int | float | str)):
                 assert again[name] == pytest.approx(line[name]), (line, name)
 
 

@@ -63,11 +63,11 @@ def test_a_program_does_not_get_out_and_spoils_no_other(isolation: str, part: st
     assert done.returncode == 0, done.stderr
     *warnings, last = done.stdout.splitlines()
     record = json.loads(last)
-    assert (record["user"], record["found"], record["late"]) == (user, {}, {})
+    assert (record["user"], record["escaped"], record["late"]) == (user, {}, {})
     assert record["programs"] >= (70 if isolation == "namespaces" else 10)
     # of memory: nothing of another program, all of its own; /proc, where there is one, tells how much there is
-    found, scanned, mapped = record["later"]
-    assert (found, record["control"][0]) == (0, 4)
+    leaked, scanned, mapped = record["later"]
+    assert (leaked, record["control"][0]) == (0, 4)
     assert scanned > max(1 << 14, 0.99 * mapped)
     assert bool(mapped) == (isolation == "limits")
     facts = record["facts"]

@@ -135,7 +135,7 @@ def test_ranks_wait_as_long_as_the_settings_say_and_vllm_is_sent_weights_in_its_
     monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # as verl sets it
     monkeypatch.setenv("RTPO_SOCKETS", "word")
     monkeypatch.setattr(worker, "get_device_name", lambda: "cuda")
-    monkeypatch.setattr(worker, "initialize_global_process_group_ray", lambda *given: told.append(given))
+    monkeypatch.setattr(worker, "initialize_global_process_group_ray", lambda *arguments: told.append(arguments))
     job = SimpleNamespace(get_job_id=lambda: "job")
     monkeypatch.setattr(worker.ray, "get_runtime_context", lambda: job, raising=False)
     rollout = SimpleNamespace(zmq_handle="ipc:///tmp/job.sock")
