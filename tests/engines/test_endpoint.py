@@ -113,7 +113,7 @@ def test_an_outage_is_no_answer(server: Server) -> None:
         ({"token_ids": [65] * 25}, "25 tokens"),
         ({"token_ids": [], "finish_reason": "length"}, "tokens"),
         ({"prompt_token_ids": [65]}, "prompt"),
-        ({"token_ids": None}, "ids"),
+        ({"token_ids": None}, "earlier"),
     ],
 )
 def test_a_faulty_reply_is_no_answer(server: Server, change: dict[str, Any], why: str) -> None:
