@@ -100,9 +100,9 @@ def cell(interval: Interval | None, digits: int = 1, scale: float = 1.0, sign: b
     return Number(interval.mean, interval.low, interval.high, digits, scale, sign)
 
 
-def percent_cell(share: Interval | None, sign: bool = False) -> Cell:
-    """A share with its interval, in percent."""
-    return cell(share, 1, 100.0, sign)
+def percent_cell(interval: Interval | None, sign: bool = False) -> Cell:
+    """The interval of a share, or of a difference of shares, in percent."""
+    return cell(interval, 1, 100.0, sign)
 
 
 def bold_best(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:

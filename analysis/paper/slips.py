@@ -77,8 +77,8 @@ def _stated(paper: Paper) -> Iterator[Recomputed]:
             yield _number(kind, place, stated.where, value, _range(paper, formula), f"{stated.says}: {says}.")
         if stated.reading:
             says = f"the sentence means `{stated.reading}`, but the printed number is `{formula}`"
-            possible = _range(paper, stated.reading)
-            yield _number(READING, place, stated.where, value, possible, f"{stated.says}: {says}.")
+            span = _range(paper, stated.reading)
+            yield _number(READING, place, stated.where, value, span, f"{stated.says}: {says}.")
 
 
 def _orders(paper: Paper) -> Iterator[Recomputed]:

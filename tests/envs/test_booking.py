@@ -97,7 +97,7 @@ WRONG = {
 def test_a_wrong_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"uid": "u", "wish": "paid:R1007"}\n' + line + "\n")
-    with pytest.raises(DataError, match=f"line 2 of .*{WRONG[line]}"):
+    with pytest.raises(DataError, match=f"line 2 of .*tasks.jsonl.*{WRONG[line]}"):
         world.read_tasks(path)
 
 
