@@ -21,7 +21,15 @@ from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
 RESULTS = PROJECT / "results" / "fair"
-MODE = "paper"
+OUTCOMES = {
+    "Success, T = 0.6": ("paper", "success"),
+    "Mean reward, T = 0.6": ("paper", "reward"),
+    "Success, T = 1": ("sampled", "success"),
+    "Mean reward, T = 1": ("sampled", "reward"),
+}
+"""decoding and measure of each column of the table of outcomes"""
+PLANNED = "Success, T = 0.6"
+"""the outcome that the study was planned for"""
 WALKS = ("walk_early", "walk_even", "walk_late")
 
 LEAST = 0.03
@@ -103,13 +111,18 @@ def _frames() -> Frames:
 
 
 @cache
-def solved() -> pd.DataFrame:
-    """The share of a question's samples that were solved, [(when, task, label, warm start, seed), question]."""
+def outcomes_of(mode: str, measure: str) -> pd.DataFrame:
+    """`success` or `reward` of each question at a decoding, [(when, task, label, warm start, seed), question]."""
     runs = _frames().runs.set_index("run")
     places = runs["experiment"].str.extract(r"^(?P<task>(?!rates_)\w+?)_(?P<warm_start>toy_\w+)$")
-    success = _frames().questions["success"].xs(MODE, level="mode").droplevel(["step", "split"]).unstack("question")
-    table = success.join(places.join(runs[["label", "seed"]]).dropna(), on="run", how="inner")
+    values = _frames().questions[measure].xs(mode, level="mode").droplevel(["step", "split"]).unstack("question")
+    table = values.join(places.join(runs[["label", "seed"]]).dropna(), on="run", how="inner")
     return table.set_index(["task", "label", "warm_start", "seed"], append=True).droplevel("run").sort_index()
+
+
+def solved() -> pd.DataFrame:
+    """`outcomes_of` success at the planned decoding."""
+    return outcomes_of(*OUTCOMES[PLANNED])
 
 
 @cache
@@ -136,8 +149,8 @@ def estimates() -> list[Comparison]:
     return [replace(each, adjusted=next(adjusted)) if each.in_family and each.here else each for each in estimated]
 
 
-def _estimated(of: Comparison, with_room: pd.Index) -> Comparison:
-    tables, results = {}, solved()
+def _estimated(of: Comparison, with_room: pd.Index, outcome: str = PLANNED) -> Comparison:
+    tables, results = {}, outcomes_of(*OUTCOMES[outcome])
     for task in of.tasks:
         ours, theirs = (("after", task, label) for label in (of.configuration, of.against))
         if ours in results.index and theirs in results.index:
@@ -166,7 +179,7 @@ def _estimated(of: Comparison, with_room: pd.Index) -> Comparison:
 
 @cache
 def _texts() -> pd.DataFrame:
-    """A row a comparison: the columns of the family's table, the cell of another table, and which table it is in."""
+    """A row a comparison: the columns of the family's table, and which table it is in."""
     rows = []
     for each in estimates():
         low, high = (number(end, 1, 100, sign=True) for end in (each.low, each.high))
@@ -181,9 +194,8 @@ def _texts() -> pd.DataFrame:
             "Verdict": each.verdict,
             "Covered": NO_VALUE if each.here is None else "yes" if each.is_covered else "no",
         }
-        cell = f"{row['These warm starts']}{'' if each.has_room else ', no room'} ({row['Predicted']})"
         is_of_one_walk = len(each.tasks) == 1 and each.tasks[0] in WALKS
-        rows.append({**row, "cell": cell, "in": "family" if each.in_family else "walk" if is_of_one_walk else "other"})
+        rows.append({**row, "in": "family" if each.in_family else "walk" if is_of_one_walk else "other"})
     return pd.DataFrame(rows)
 
 
@@ -193,23 +205,24 @@ def family() -> pd.DataFrame:
     return texts.loc[texts["in"] == "family", "Comparison":"Covered"]
 
 
-def by_walk() -> pd.DataFrame:
-    """What the comparisons over the three walks are on each of them."""
-    return _by_task("walk")
+def outcomes() -> pd.DataFrame:
+    """The primary family's differences, in points, in each outcome."""
+    return _in_outcomes("family", [])
 
 
 def exploratory() -> pd.DataFrame:
-    """All other comparisons outside of the family."""
-    return _by_task("other")
+    """All other comparisons in each outcome, with what was predicted of the planned one: the walks one by one first."""
+    return pd.concat([_in_outcomes(kind, ["Predicted"]) for kind in ("walk", "other")])
 
 
-def _by_task(table: str) -> pd.DataFrame:
-    """A row for each two configurations, a column for each task: the difference in points, and in brackets what was
-    predicted."""
-    texts = _texts()[_texts()["in"] == table]
-    cells = texts.pivot(index="Comparison", columns="Task", values="cell")
-    ordered = cells.reindex(index=texts["Comparison"].unique(), columns=texts["Task"].unique())
-    return ordered.fillna(NO_VALUE).reset_index()
+def _in_outcomes(kind: str, columns: list[str]) -> pd.DataFrame:
+    texts, rows, with_room = _texts(), [], places_with_room()
+    for (_, row), each in zip(texts.iterrows(), estimates(), strict=True):
+        if row["in"] == kind:
+            task = row["Task"] + ("" if each.has_room else ", no room")
+            cells = {name: percent(_estimated(each, with_room, name).here, sign=True) for name in OUTCOMES}
+            rows.append({"Comparison": row["Comparison"], "Task": task, **row[columns], **cells})
+    return pd.DataFrame(rows)
 
 
 def score() -> pd.DataFrame:
@@ -247,9 +260,11 @@ def costs() -> pd.DataFrame:
     is_on_walk = runs["experiment"].str.startswith(tuple(f"{task}_toy" for task in WALKS))
     runs, ties = runs[is_on_walk & runs["label"].isin(labels)], _frames().steps.groupby("run")["ties"].mean()
     means = runs.assign(ties=runs["run"].map(ties)).groupby("label")[[name for name, _ in SPENT.values()]].mean()
-    success = solved().mean(axis="columns").loc["after"].loc[list(WALKS)].groupby("label").mean()
+    ends = {name: outcomes_of(*outcome).mean(axis="columns").loc["after"] for name, outcome in OUTCOMES.items()}
+    reached = {name: values.loc[list(WALKS)].groupby("label").mean() for name, values in ends.items()}
     rows = []
     for label, row in means.iterrows():
         spent = {title: number(row[name], 0, scale) for title, (name, scale) in SPENT.items()}
-        rows.append({"Configuration": title_of(str(label)), "Success, %": number(success[label], 1, 100), **spent})
+        results = {name: number(values[label], 1, 100) for name, values in reached.items()}
+        rows.append({"Configuration": title_of(str(label)), **results, **spent})
     return pd.DataFrame(rows)

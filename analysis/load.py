@@ -124,7 +124,7 @@ class Frames:
     @property
     def questions(self) -> pd.DataFrame:
         """Of each question of a run's own evaluations, [run, when, mode, step, split, question]: how many `samples`,
-        how many `graded`, and the share of these with reward 1, `success`, NaN without any."""
+        how many `graded`, the share of these with reward 1, `success`, and their mean `reward`, NaN without any."""
         return self.derived(_questions)
 
     def derived(self, make: "Callable[[Frames], pd.DataFrame]") -> pd.DataFrame:
@@ -137,8 +137,10 @@ class Frames:
 def _questions(frames: Frames) -> pd.DataFrame:
     own = frames.answers[frames.answers["benchmark"].isna()]
     solved = (own["reward"] == 1).astype(float).where(own["reward"].notna())
-    grouped = solved.groupby([own[key].astype(object) for key in QUESTION])
-    return pd.DataFrame({"samples": grouped.size(), "graded": grouped.count(), "success": grouped.mean()})
+    by = [own[key].astype(object) for key in QUESTION]
+    grouped = solved.groupby(by)
+    means = {"success": grouped.mean(), "reward": own["reward"].groupby(by).mean()}
+    return pd.DataFrame({"samples": grouped.size(), "graded": grouped.count(), **means})
 
 
 def load(*folders: Path) -> Frames:
