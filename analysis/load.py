@@ -40,10 +40,12 @@ import pandas as pd
 
 from analysis.looks import styles
 from analysis.run_folder import run_rows
-from rtpo.core.files import sha256, write_whole
+from rtpo.core.files import SUMS, disk_errors, flush, partial_of, sha256, write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.config import leaves
+from rtpo.run.kept import check_kept, is_kept, new_sums, parquet_of
+from rtpo.run.records import OWN_SETTINGS, is_same
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "runs": ("run",),
@@ -60,9 +62,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """that frames have even without a row"""
 QUESTION = ["run", "when", "mode", "step", "split", "question"]
-SUMS = "SHA256SUMS"
-OWN_SETTINGS = ("seed", "results")
-"""fields in which the runs of one label may differ"""
 WARM_START = (
     *("experiment_name", "model", "model_sha256"),
     *("verl.trainer.experiment_name", "verl.actor_rollout_ref.model.path"),
@@ -153,7 +152,8 @@ def load(*folders: Path) -> Frames:
 
 
 def _below(folder: Path) -> list[Frames]:
-    kept = [read_parquet(file.parent) for file in sorted(folder.rglob(SUMS)) if (file.parent / "runs.parquet").exists()]
+    places = {file.parent for pattern in (SUMS, "*.parquet") for file in folder.rglob(pattern)}
+    kept = [read_parquet(place) for place in sorted(places) if is_kept(place)]
     known = {name for frames in kept for name in frames.names}
     depths = ("manifest.json", "*/manifest.json", "*/*/manifest.json")
     runs = [file.parent for depth in depths for file in find(folder, depth)]
@@ -211,19 +211,9 @@ def unfinished(folder: Path) -> list[Path]:
 # Parquet
 
 
-def is_kept(folder: Path) -> bool:
-    """Whether a folder holds frames as Parquet."""
-    return (folder / SUMS).exists()
-
-
 def read_parquet(folder: Path) -> Frames:
     """Frames that `keep` wrote. Raises DataError for a file that is missing or was changed."""
-    sums = (folder / SUMS).read_text()
-    for line in sums.splitlines():
-        expected, name = line.split("  ")
-        if not (folder / name).exists() or sha256(folder / name) != expected:
-            raise DataError(f"{folder / name} is missing or not as {SUMS} says: restore it.")
-    return _read_parquet(folder, sums)
+    return _read_parquet(folder, check_kept(folder))
 
 
 @lru_cache(maxsize=8)
@@ -236,22 +226,41 @@ def _read_parquet(folder: Path, _sums: str) -> Frames:
 
 
 def keep(frames: Frames, folder: Path) -> Frames:
-    """Write frames beside those that the folder holds; a run that it holds already stays as it is. SHA256SUMS is
-    written last, so that a folder without it is not whole."""
-    if is_kept(folder):
-        frames = concat([read_parquet(folder), frames])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SUMS).unlink(missing_ok=True)
-    sums = ""
-    for name in COLUMNS:
-        file = folder / f"{name}.parquet"
-        ordered = getattr(frames, name).sort_values("run", kind="stable", ignore_index=True)
-        if "folder" in ordered:  # of the machine that made them
-            ordered = ordered.assign(folder="")
-        ordered.to_parquet(file, index=False, compression="zstd", compression_level=19)
-        sums += f"{sha256(file)}  {file.name}\n"
-    write_whole(folder / SUMS, sums.encode())
+    """Write frames beside those that the folder holds; a run that it holds already stays as it is. All files are whole
+    under other names before the first takes its place, SHA256SUMS last; what was stopped in between is finished first.
+    Raises MachineError for a disk that cannot take them: what was kept before is then as it was."""
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder)
+        if is_kept(folder):
+            frames = concat([read_parquet(folder), frames])
+        sums = ""
+        try:
+            for file in parquet_of(folder):
+                ordered = getattr(frames, file.stem).sort_values("run", kind="stable", ignore_index=True)
+                if "folder" in ordered:  # of the machine that made them
+                    ordered = ordered.assign(folder="")
+                beside = partial_of(file)
+                ordered.to_parquet(beside, index=False, compression="zstd", compression_level=19)
+                flush(beside)
+                sums += f"{sha256(beside)}  {file.name}\n"
+            write_whole(new_sums(folder), sums.encode())
+        except BaseException:
+            for file in parquet_of(folder):
+                partial_of(file).unlink(missing_ok=True)
+            raise
+        _replace(folder)
     return frames
+
+
+def _replace(folder: Path) -> None:
+    """Put the new files in their places, or those that an earlier process could not; nothing where there are none."""
+    if new_sums(folder).exists():
+        for file in parquet_of(folder):
+            if partial_of(file).exists():
+                partial_of(file).replace(file)
+        new_sums(folder).replace(folder / SUMS)
+        flush(folder)
 
 
 # configurations
@@ -283,7 +292,7 @@ def _check_alike(runs: pd.DataFrame, own: Collection[str]) -> None:
         raise DataError(f"{' and '.join(twins['run'])} have the same label and seed: delete one.")
     first, *others = [{**_flat(row.config), "model_sha256": row.model_sha256} for row in runs.itertuples()]
     for name, other in zip(runs["run"].iloc[1:], others, strict=True):
-        different = [key for key in sorted(first.keys() | other.keys()) if first.get(key) != other.get(key)]
+        different = [key for key in sorted(first.keys() | other.keys()) if not is_same(first.get(key), other.get(key))]
         if different := [key for key in different if not f"{key}.".startswith(tuple(f"{field}." for field in own))]:
             what = "; ".join(f"{key}, {first.get(key)!r} and {other.get(key)!r}" for key in different)
             raise DataError(f"{runs['run'].iloc[0]} and {name} have one label and differ in {what}: label them apart.")

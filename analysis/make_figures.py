@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     what.add_argument("--check", action="store_true", help="write nothing; fail if a picture of docs/results/ is stale")
     options = parser.parse_args(arguments)
-    output = options.output or options.results / "figures"
+    output, faults = options.output or options.results / "figures", list[str]()
     if options.check:
         stale = [DOCS / name for name, draw in pictures().items() if is_stale(DOCS / name, draw)]
         return told_stale(stale, "python analysis/make_figures.py --docs")
@@ -57,10 +57,13 @@ def main(arguments: list[str] | None = None) -> int:
     elif options.experiment:
         files = draw_training(options.results, options.experiment, output)
     else:
-        sources = [toy_study(options.results), *profiles(options.results)]
+        of_profiles, faults = profiles(options.results)
+        sources = [toy_study(options.results), *of_profiles]
         files = draw_figures(sources, [options.figure] if options.figure else list(FIGURES), output)
     print(*files, sep="\n", file=sys.stdout if files else sys.stderr)
-    return int(bool(options.figure) and not files)
+    for fault in faults:
+        print(f"error: {fault}", file=sys.stderr)
+    return int(bool(faults) or (bool(options.figure) and not files))
 
 
 def draw_figures(sources: list[Source], names: list[str], output: Path) -> list[Path]:

@@ -41,11 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("FOLDER, --experiment and --table are of different tables: give one of them")
     output = options.output or options.results / "tables"
     if not chosen:
-        whole, paper = all_tables(options.results), output / "paper"
-        if options.check:
-            return pages.check(whole, paper, COMMAND)
-        pages.save(whole, paper)
-        return 0
+        (whole, faults), paper = all_tables(options.results), output / "paper"
+        return pages.check(whole, paper, COMMAND, faults) if options.check else pages.save(whole, paper, faults)
     if options.table is not None:
         again, table = f"{COMMAND} --table {options.table}", named(options.results, options.table)
         shown, files = pages.layouts([table]), pages.files_of([table], output / "paper")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from rtpo.core.files import whole_lines, write_whole
 from rtpo.errors import DataError, MachineError
 from rtpo.run.cli import aligned
+from rtpo.run.kept import kept_run
 from rtpo.run.records import LOG, RunFolder
 from rtpo.run.run import duration, percent
 
@@ -158,7 +159,8 @@ def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str
 def missing(folder: Path, benchmarks: Sequence[str]) -> list[str]:
     """What of a run is not done: its training, or benchmarks by name."""
     if not RunFolder(folder).is_finished:
-        return ["training"]
+        kept = kept_run(folder)
+        return ["training"] if kept is None else [name for name in benchmarks if name not in kept.benchmarks]
     return [name for name in benchmarks if not RunFolder(folder / name).is_finished]
 
 

@@ -261,10 +261,11 @@ def run_all(launch: Launched) -> int:
 def write_tables(launch: Launched) -> int:
     """Tables of the complete runs, below the paper's where these take them, and what is not complete by name; returns
     an exit status, 1 where a table could not be made."""
-    for beside in dict.fromkeys(Path(run.results) / "tables" for run in runs_in_paper(launch)):
-        pages.save(all_tables(beside.parent), beside / "paper")
-    places = dict.fromkeys((element.run.results, element.run.experiment_name) for element in launch.elements)
     status = 0
+    for folder in dict.fromkeys(Path(run.results) for run in runs_in_paper(launch)):
+        paper_tables, faults = all_tables(folder)
+        status |= pages.save(paper_tables, folder / "tables" / "paper", faults)
+    places = dict.fromkeys((element.run.results, element.run.experiment_name) for element in launch.elements)
     for results, name in places:
         try:
             show(run_table(Path(results), name), Path(results) / "tables")

@@ -7,6 +7,7 @@ from rtpo.core.files import disk_errors
 from rtpo.envs.registry import environment_facts
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
+from rtpo.run.kept import kept_run
 from rtpo.run.model_folder import chat_format, check_model_of
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
@@ -22,6 +23,10 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     if folder.is_finished:
         folder.open(config.as_dict())
         print(f"{folder.path} is finished and stays as it is. For another run give another experiment_name or seed.")
+        return folder
+    if not folder.has_trained and (done := kept_run(folder.path)) is not None:
+        done.check(config.as_dict())
+        print(f"{done.frames} keeps the finished run {done.name}. To run it again give another folder: results=FOLDER.")
         return folder
     train_tasks, held_out, chat = checked(config)
     from rtpo.verl_harness.session import open_backend, tracker

@@ -16,10 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis import metrics, plots
-from analysis.load import Frames, experiment, groups, has_runs, is_kept, read_parquet
+from analysis.load import Frames, experiment, groups, has_runs, read_parquet
 from analysis.looks import TASKS, THICK, THIN, styles
 from analysis.paper.numbers import load_paper
 from analysis.plots import TOY_SCALE, Entry, Line, Panel
+from rtpo.errors import DataError
+from rtpo.run.kept import is_kept
 
 PAPER = "a100x8"
 """the profile of the paper's machine and models"""
@@ -66,26 +68,34 @@ def toy_study(results: Path) -> Source:
     """The first warm start of each task of the toy study, without tasks where it was not run."""
     folder = results / "toy"
     frames = read_parquet(folder) if is_kept(folder) else None
-    runs = {task: frames.where(experiment=task) for task in ("toy_math", "toy_knowledge")} if frames else {}
-    return Source("toy_study", "toy", "python experiments/study.py toy core", _rows(runs))
+    rows = {task: _row(frames.where(experiment=task)) for task in ("toy_math", "toy_knowledge")} if frames else {}
+    return Source("toy_study", "toy", "python experiments/study.py toy core", _in_order(rows))
 
 
-def profiles(results: Path) -> list[Source]:
-    """The main table of the paper's profile, and of each other profile with finished runs."""
-    by_profile: dict[str, dict[str, Frames]] = {PAPER: {}}
+def profiles(results: Path) -> tuple[list[Source], list[str]]:
+    """The main table of the paper's profile, and of each other profile with finished runs; and a sentence for each task
+    whose records have a fault, which is left out."""
+    by_profile, faults = dict[str, dict[str, Row]]({PAPER: {}}), []
     for folder in sorted(results.glob("main_table_*_*")):
         _, _, profile, task = folder.name.split("_", 3)
-        if has_runs(folder):
-            by_profile.setdefault(profile, {})[task] = experiment(results, folder.name)
+        try:
+            if has_runs(folder):
+                by_profile.setdefault(profile, {})[task] = _row(experiment(results, folder.name))
+        except DataError as error:
+            faults.append(str(error))
     command = "python experiments/launch.py run main_table profile="
-    return [Source(profile, profile, f"{command}{profile}", _rows(runs)) for profile, runs in by_profile.items()]
+    sources = [Source(name, name, f"{command}{name}", _in_order(rows)) for name, rows in by_profile.items()]
+    return sources, faults
 
 
-def _rows(runs: Mapping[str, Frames]) -> dict[str, Row]:
-    """Of these tasks, in the order of TASKS, the configurations that figures show."""
+def _row(frames: Frames) -> Row:
+    """The configurations that figures show. Raises DataError as `groups` does."""
     shown = (*IN_PAPER, *CONTROLS, *OTHERS)
-    ordered = {task: runs[task] for task in TASKS if task in runs}
-    return {task: groups(each.of(each.runs["run"][each.runs["label"].isin(shown)])) for task, each in ordered.items()}
+    return groups(frames.of(frames.runs["run"][frames.runs["label"].isin(shown)]))
+
+
+def _in_order(rows: Mapping[str, Row]) -> dict[str, Row]:
+    return {task: rows[task] for task in TASKS if task in rows}
 
 
 def consistency(source: Source) -> Figure:

@@ -1,5 +1,6 @@
 """The paper's tables as files, and the tables of docs/results/tables.md."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,20 +25,30 @@ def files_of(paper_tables: Sequence[PaperTable], folder: Path) -> dict[Path, str
     return files | {folder / f"{table.name}.csv": table.csv for table in paper_tables}
 
 
-def save(paper_tables: Sequence[PaperTable], folder: Path) -> None:
-    """Write the tables and print how they stand."""
+def save(paper_tables: Sequence[PaperTable], folder: Path, faults: Sequence[str] = ()) -> int:
+    """Write the tables, print how they stand, and say the faults of records, whose tables stay as they were; the exit
+    status, 1 where there are any."""
     files = files_of(paper_tables, folder)
     write(files)
-    for path in _left(files, folder):
+    for path in [] if faults else _left(files, folder):
         print(f"{path}: no record gives it any more; delete it")
     counts = _counts([table for table in paper_tables if table.is_paper])
     print(f"{ruled(list(counts.columns), counts.to_numpy().tolist())}{len(files)} files in {folder}")
+    return _said(faults)
 
 
-def check(paper_tables: Sequence[PaperTable], folder: Path, command: str) -> int:
-    """The exit status: 1 where a file is not what the records give, and where none is there."""
+def _said(faults: Sequence[str]) -> int:
+    for fault in faults:
+        print(f"error: {fault}", file=sys.stderr)
+    return int(bool(faults))
+
+
+def check(paper_tables: Sequence[PaperTable], folder: Path, command: str, faults: Sequence[str] = ()) -> int:
+    """The exit status: 1 where a file is not what the records give, where none is there, and where records have
+    faults."""
     files = files_of(paper_tables, folder)
-    return told_stale([*changed(files), *_left(files, folder)], command)
+    left = [] if faults else _left(files, folder)
+    return max(told_stale([*changed(files), *left], command), _said(faults))
 
 
 def _left(files: dict[Path, str], folder: Path) -> list[Path]:

@@ -98,7 +98,7 @@ class PaperTable:
         text: str = pd.DataFrame(map(_line, self.cells.itertuples())).to_csv(index=False, float_format="%.10g")
         return text
 
-    @property
+    @cached_property
     def layout(self) -> Table:
         """A row for what the paper prints of each of its rows, and one for ours."""
         titles = dict(zip(self.cells["column"], self.cells["column_title"], strict=True))
@@ -141,7 +141,7 @@ class PaperTable:
         if left_out := [name for each in conditions for name in each.left_out]:
             yield f"Left out, because incomplete: {', '.join(left_out)}."
 
-    @property
+    @cached_property
     def compared(self) -> Table | None:
         """The differences of one row from the others, paired by seed and question; None without any."""
         first, columns, estimates = self.plan.compared, self.plan.compared_on, self.estimates
@@ -245,14 +245,18 @@ def committed() -> dict[str, PaperTable]:
     return planned(PROJECT / "results")
 
 
-def all_tables(results: Path) -> list[PaperTable]:
-    """The tables of the paper's profile, and of the others those that have complete runs. Raises DataError for records
-    that are damaged, changed, of another schema, or not alike."""
-    return [
-        each
-        for each in planned(results).values()
-        if each.is_paper or (each.records.has_runs(each.plan.experiments) and each.has_data)
-    ]
+def all_tables(results: Path) -> tuple[list[PaperTable], list[str]]:
+    """The tables of the paper's profile, and of the others those that have complete runs; and a sentence for each fault
+    of records that are damaged, changed, of another schema, or not alike, without the tables that need them."""
+    tables, faults = [], []
+    for each in planned(results).values():
+        try:
+            if each.is_paper or (each.records.has_runs(each.plan.experiments) and each.has_data):
+                _ = each.layout, each.compared  # which read all that the table needs
+                tables.append(each)
+        except DataError as error:
+            faults.append(str(error))
+    return tables, list(dict.fromkeys(faults))
 
 
 def named(results: Path, name: str) -> PaperTable:

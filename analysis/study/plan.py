@@ -30,13 +30,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from analysis.load import find, is_kept, load_run, read_parquet
+from analysis.load import find, load_run, read_parquet
 from analysis.run_folder import MODES
 from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
+from rtpo.run.kept import is_kept
 from rtpo.run.records import RunFolder
 
 STUDIES = PROJECT / "configs" / "study"

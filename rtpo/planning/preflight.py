@@ -4,11 +4,12 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from rtpo.envs.airline.env import AirlineSettings
 from rtpo.envs.airline.package import load_package
@@ -21,8 +22,9 @@ from rtpo.planning.memory import Saves, free_space, gpu_problems, memory_problem
 from rtpo.run.cli import composed
 from rtpo.run.config import RunConfig, TaskConfig
 from rtpo.run.experiments import Element, Experiment
+from rtpo.run.kept import OWN_FOLDER, kept_run, kept_runs, places
 from rtpo.run.model_folder import chat_format, check_model_of, check_same_model
-from rtpo.run.records import RunFolder
+from rtpo.run.records import RunFolder, differences, some_of
 from rtpo.run.run import model_sha256
 from rtpo.run.tasks import load_tasks
 from rtpo.tools.search.bm25 import Bm25Index
@@ -72,10 +74,17 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
         return list(dict.fromkeys([*faults, *wrong]))
     for run in runs:
         faults += [*_setting_problems(run, experiment), *package_problems(run.profile)]
-    faults += _disk_problems([run for run in runs if not RunFolder(run.folder).is_finished], here)
+    faults += _disk_problems([run for run in runs if not _is_done(run)], here)
     if here:
         faults += _machine_problems(runs)
     return list(dict.fromkeys(faults))
+
+
+def _is_done(run: RunConfig) -> bool:
+    """Damaged frames are said elsewhere."""
+    with suppress(DataError):
+        return RunFolder(run.folder).is_finished or kept_run(run.folder) is not None
+    return False
 
 
 def _said(check: Callable[..., object], *arguments: object) -> list[str]:
@@ -90,26 +99,33 @@ def _said(check: Callable[..., object], *arguments: object) -> list[str]:
 
 
 def _check_folder(run: RunConfig) -> None:
-    """Raises DataError for a folder of another configuration, and for a finished one of another model's weights."""
+    """Raises DataError for a run of another configuration, in its folder or kept as frames, and for a finished one of
+    another model's weights."""
     folder = RunFolder(run.folder)
-    if not (run.folder / "config.yaml").exists() or not folder.has_trained:
-        return
-    folder.check(run.as_dict())
-    if Path(run.model.path).is_dir() and folder.is_finished:
-        check_same_model(run, folder.manifest, _weights_sha256(run.model.path))
+    if (run.folder / "config.yaml").exists() and folder.has_trained:
+        folder.check(run.as_dict())
+        if Path(run.model.path).is_dir() and folder.is_finished:
+            check_same_model(run, folder.manifest, _weights_sha256(run.model.path))
+    elif (kept := kept_run(run.folder)) is not None:
+        kept.check(run.as_dict())
 
 
 def _check_beside(run: RunConfig) -> None:
     """Raises DataError where a run of the same label in the same experiment has other settings: no table takes both."""
+    known: dict[str, Mapping[str, Any]] = {
+        kept.name: kept.config for place in places(run.folder) for kept in kept_runs(place).values()
+    }
     for file in sorted(run.folder.parent.glob(f"{run.label}-seed*/config.yaml")):
-        if file.parent == run.folder or not RunFolder(file.parent).has_trained:
+        if RunFolder(file.parent).has_trained:
+            known[f"{file.parent.parent.name}/{file.parent.name}"] = RunFolder(file.parent).config
+    label = f"{run.folder.parent.name}/{run.label}-seed"
+    for name, config in known.items():
+        if name.rpartition("-seed")[0] + "-seed" != label or name.endswith(f"/{run.folder.name}"):
             continue
-        known = RunFolder(file.parent).config
-        own = {"seed": known.get("seed"), "results": known.get("results")}
-        if different := RunFolder(file.parent).different(run.as_dict() | own):
+        if different := differences(config, run.as_dict()):
             raise DataError(
-                f"{file.parent} is of the same label and experiment, and tables would take both together; different: "
-                f"{different}. Change them back, or choose another experiment_name for a trial."
+                f"{name} in {run.results} is of the same label and experiment, and tables would take both together; "
+                f"different: {some_of(different)}. {OWN_FOLDER}"
             )
 
 

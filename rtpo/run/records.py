@@ -57,6 +57,8 @@ FREE = ("verl", "task.settings", "settings", "checkpoint")
 """parts of a configuration whose keys are whatever is given, not fields of a dataclass"""
 OPEN = "profile.track"
 """where a run is mirrored, which binds no start: it changes no record"""
+OWN_SETTINGS = ("seed", "results")
+"""fields in which the runs of one label may differ"""
 CHECKSUM = b"# sha256 of the lines above: "
 """before the last line of config.yaml; earlier versions wrote none"""
 _AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
@@ -89,7 +91,16 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        return (self.path / "manifest.json").exists()
+        """Whether the manifest is there, which is written last. Raises DataError for one that is damaged."""
+        file = self.path / "manifest.json"
+        if not file.exists():
+            return False
+        try:
+            json_object(file.read_bytes(), str(file), ())
+        except DataError as error:
+            why = str(error).partition(": restore")[0]
+            raise DataError(f"{why}: delete {file} and give the command again, which writes it anew.") from error
+        return True
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -123,9 +134,7 @@ class RunFolder:
 
     def different(self, config: Mapping[str, Any]) -> str:
         """The first fields in which a configuration is not the one here; empty where it is."""
-        different = sorted(_differences(self.config, json.loads(json.dumps(config)), self.is_finished))
-        more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
-        return "; ".join(different[:SHOWN]) + more
+        return some_of(sorted(_differences(self.config, json.loads(json.dumps(config)), self.is_finished)))
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """`open`, for who holds the folder: a start that trained nothing binds nobody to its configuration."""
@@ -472,11 +481,29 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def some_of(different: Sequence[str]) -> str:
+    """The first of these differences, and how many more there are."""
+    more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+    return "; ".join(different[:SHOWN]) + more
+
+
+def is_same(known: Any, wanted: Any) -> bool:
+    """Whether a field has one meaning in two configurations: absent, null and false all say that it is off."""
+    return bool(known == wanted) or all(value is None or value is False for value in (known, wanted))
+
+
+def differences(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """The fields in which two configurations differ, so that no table takes their runs together; those of the seed and
+    of the results folder are not among them. A field that one of them lacks is off there (`is_same`)."""
+    own = {name: known.get(name) for name in OWN_SETTINGS}
+    return sorted(_differences(known, json.loads(json.dumps(wanted)) | own, is_finished=False))
+
+
 def _differences(known: Any, wanted: Any, is_finished: bool, path: str = "") -> Iterator[str]:
     """A finished run did without the fields that came after it; what is free has no fields."""
     if isinstance(known, dict) and isinstance(wanted, dict):
         is_finished = is_finished and path not in FREE
         for key in known.keys() if is_finished else known.keys() | wanted.keys():
             yield from _differences(known.get(key), wanted.get(key), is_finished, f"{path}.{key}".lstrip("."))
-    elif known != wanted and path != OPEN:
+    elif not is_same(known, wanted) and path != OPEN:
         yield f"{path} was {known!r} and is {wanted!r}"

@@ -32,7 +32,7 @@ def test_at_the_papers_scale_lines_are_in_its_units_with_its_readings(tmp_path: 
         colours[label] = styles([label])[label].colour
         for task in ("math_paper", "search_paper"):
             write_curves(tmp_path, label, task, kl)
-    (source,) = profiles(tmp_path)
+    ((source,), _) = profiles(tmp_path)
     panels = FIGURES["consistency"](source).axes
     readings: list[Any] = []
     for axes in panels:

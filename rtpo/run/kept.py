@@ -1,0 +1,103 @@
+"""Finished runs that are kept as Parquet frames (results/README.md), so that they are not trained again.
+
+Frames lie in the folder of an experiment, or of the results that hold it. analysis/load.py reads and writes them whole.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rtpo.core.files import SUMS, sha256
+from rtpo.errors import DataError
+from rtpo.run.records import differences, some_of
+
+OWN_FOLDER = "Change them back, or give these runs a folder of their own: 'experiment_name=trial_${task.name}'."
+FRAMES = ("runs", "steps", "answers", "benchmarks")
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """config: as its config.yaml had it. benchmarks: that it was evaluated on."""
+
+    name: str
+    frames: Path
+    config: Mapping[str, Any]
+    benchmarks: frozenset[str]
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Raises DataError for a configuration that is not the run's, naming what differs."""
+        if different := differences(self.config, config):
+            raise DataError(
+                f"{self.frames} keeps a finished run {self.name} with another configuration; different: "
+                f"{some_of(different)}. {OWN_FOLDER}"
+            )
+
+
+def parquet_of(folder: Path) -> list[Path]:
+    return [folder / f"{name}.parquet" for name in FRAMES]
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether a folder holds frames, whole or not."""
+    return any(file.exists() for file in parquet_of(folder)) or f"  {FRAMES[0]}.parquet" in _sums(folder)
+
+
+def new_sums(folder: Path) -> Path:
+    """There from when all files of new frames are whole, beside the old ones, to when all have taken their places."""
+    return folder / f"{SUMS}.new"
+
+
+def check_kept(folder: Path) -> str:
+    """The checksums of a folder's frames. Raises DataError for a file that is missing or was changed."""
+    sums = _sums(folder)
+    known = {name: digest for digest, _, name in (line.partition("  ") for line in sums.splitlines())}
+    restore = f"restore the folder, as by `git checkout -- {folder}`"
+    if new_sums(folder).exists():
+        restore = "a process was stopped while it replaced them; keep the runs there again, which ends that"
+    if not sums:
+        raise DataError(f"{folder} has frames and no {SUMS}, so that nobody knows whether they are whole: {restore}.")
+    for file in parquet_of(folder):
+        if file.name not in known or not file.exists() or sha256(file) != known[file.name]:
+            raise DataError(f"{file} is missing or not as {SUMS} says: {restore}.")
+    return sums
+
+
+def kept_runs(folder: Path) -> Mapping[str, KeptRun]:
+    """By name, <experiment>/<run>, the runs whose frames a folder holds. Raises DataError for damaged frames."""
+    return _read(folder, check_kept(folder)) if is_kept(folder) else {}
+
+
+def kept_run(folder: Path) -> KeptRun | None:
+    """The run of a folder results/<experiment>/<run>, where it is kept. Raises DataError for damaged frames."""
+    name = f"{folder.parent.name}/{folder.name}"
+    return next((runs[name] for place in places(folder) if name in (runs := kept_runs(place))), None)
+
+
+def places(folder: Path) -> tuple[Path, Path]:
+    """Where the frames of a run's folder may lie."""
+    return folder.parent, folder.parent.parent
+
+
+@lru_cache(maxsize=8)
+def _read(folder: Path, _sums: str) -> Mapping[str, KeptRun]:
+    import pyarrow.parquet as parquet  # slow to import, and seldom needed
+
+    runs, benchmarks = (
+        parquet.read_table(folder / f"{name}.parquet", columns=columns).to_pylist()
+        for name, columns in (("runs", ["run", "config"]), ("benchmarks", ["run", "benchmark"]))
+    )
+    by_run: dict[str, set[str]] = {}
+    for row in benchmarks:
+        by_run.setdefault(row["run"], set()).add(row["benchmark"])
+    return {
+        row["run"]: KeptRun(row["run"], folder, json.loads(row["config"]), frozenset(by_run.get(row["run"], ())))
+        for row in runs
+    }
+
+
+def _sums(folder: Path) -> str:
+    file = folder / SUMS
+    return file.read_text(encoding="utf-8") if file.exists() else ""

@@ -1,0 +1,132 @@
+"""Runs kept as frames: they are replaced whole or not at all, count as done, and bind what runs beside them."""
+
+from contextlib import suppress
+from errno import ENOSPC
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from synthetic_runs import answers, episode, step, update, write_evaluation, write_run
+
+from analysis import make_figures, make_tables
+from analysis.load import Frames, keep, load, read_parquet
+from experiments import following, launch
+from rtpo.errors import DataError, MachineError
+from rtpo.planning.preflight import problems
+from rtpo.run.experiments import load_experiment
+from rtpo.run.records import RunFolder
+
+STEPS = [step(1, 28, 0.5, [update(10, 0.1, 0.5)])]
+EVALUATIONS = answers("before", "sampled", {"a": [1.0, 0.0], "b": [None, 0.0]})
+TASK = "main_table_toy_toy_math"
+ONE = ("profile=toy", "task=toy_math", "algorithm=grpo")
+
+
+class Disk:
+    """Full after so many writes and moves."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def limits(self, act: Any) -> Any:
+        def wrapped(*arguments: Any, **settings: Any) -> Any:
+            self.room -= 1
+            if self.room < 0:
+                raise OSError(ENOSPC, "No space left on device")
+            return act(*arguments, **settings)
+
+        return wrapped
+
+
+def is_kept_on(disk: Disk, frames: Frames, folder: Path) -> bool:
+    with pytest.MonkeyPatch.context() as patch, suppress(MachineError):
+        patch.setattr(pd.DataFrame, "to_parquet", disk.limits(pd.DataFrame.to_parquet))
+        patch.setattr(Path, "replace", disk.limits(Path.replace))
+        keep(frames, folder)
+        return True
+    return False
+
+
+def test_wherever_keeping_is_stopped_no_run_is_lost(tmp_path: Path) -> None:
+    """At each file that is written and each that is moved; keeping again ends with all runs."""
+    for seed in (0, 1):
+        write_run(tmp_path / "results", "rtpo", seed, STEPS, EVALUATIONS)
+    frames, seen = load(tmp_path / "results"), []
+    for room in range(12):
+        folder = tmp_path / str(room)
+        keep(frames.of(frames.names[:1]), folder)
+        is_done = is_kept_on(Disk(room), frames, folder)
+        try:
+            seen.append((is_done, len(read_parquet(folder).names)))
+        except DataError:  # some files were in their places and some not
+            seen.append((is_done, 0))
+        assert keep(frames, folder).names == read_parquet(folder).names == frames.names
+        assert len(list(folder.iterdir())) == 5
+    # four are written, and their sums; then all take their places
+    assert seen == [(False, 1)] * 6 + [(False, 0)] * 4 + [(True, 2)] * 2
+
+
+def kept_elements(results: Path, *overrides: str) -> launch.Launched:
+    """Elements of today's configurations as finished runs, kept as frames alone."""
+    whole = launch.load("main_table", [*overrides, f"results={results}"])
+    made = results.with_name("made")
+    for element in whole.elements:
+        run = element.run
+        manifest = {"task": run.task.name, "algorithm": run.algorithm["name"]}
+        names = {"experiment": run.experiment_name, "config": run.as_dict(), "manifest": manifest}
+        folder = write_run(made, run.label, run.seed, STEPS, EVALUATIONS, **names)
+        write_evaluation(folder, run.task.name, [{"uid": "q", "sample": 0, **episode(1.0, calls=(1, 1, 1))}])
+        keep(load(folder), run.folder.parent)
+    return whole
+
+
+@pytest.mark.parametrize("lost", ["SHA256SUMS", "runs.parquet", "answers.parquet"])
+def test_frames_that_are_not_whole_are_refused(lost: str, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (element,) = kept_elements(results, *ONE, "seed=0").elements
+    (element.run.folder.parent / lost).unlink()
+    assert make_tables.main(["--results", str(results), "--experiment", TASK]) == 1
+    assert str(element.run.folder.parent) in capsys.readouterr().err
+    assert any(TASK in problem for problem in problems(load_experiment("main_table", element.overrides[1:])))
+
+
+def test_an_empty_manifest_is_damage_and_no_finished_run(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
+    assert RunFolder(folder).is_finished
+    (folder / "manifest.json").write_bytes(b"")
+    with pytest.raises(DataError, match=r"manifest\.json.* delete .*manifest\.json"):
+        _ = RunFolder(folder).is_finished
+    assert "damaged" in following.status({folder: ()}, {})
+
+
+def test_a_kept_run_is_done_and_binds_the_settings_of_others(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = kept_elements(results, *ONE, "seed=0")
+    assert not kept.incomplete
+    assert launch.load("main_table", [*ONE, "seed=7", f"results={results}"]).incomplete
+    assert launch.main(["run", "main_table", *ONE, "seed=0", f"results={results}"]) == 0  # without a start of Ray
+    assert "complete: 1 of 1" in capsys.readouterr().out
+    assert not kept.elements[0].run.folder.exists()
+    for seed in ("seed=0", "seed=7"):  # in its place, and beside it
+        whole = [*ONE, seed, f"results={results}", "optimizer.lr=0.25"]
+        assert launch.main(["run", "main_table", *whole]) == 1
+        refusal = capsys.readouterr().err
+        assert "optimizer.lr" in refusal
+        remedy = refusal.partition(": '")[2].partition("'")[0]  # as one would type it
+        assert problems(load_experiment("main_table", [*whole, remedy])) == []
+
+
+def test_a_folder_with_a_fault_does_not_stop_the_tables_and_figures_of_others(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept_elements(results, "profile=toy", "seed=0", "algorithm=vanilla,grpo,rtpo", "task=toy_math,toy_knowledge")
+    file = results / "main_table_toy_toy_knowledge" / "answers.parquet"
+    file.write_bytes(file.read_bytes() + b"x")
+    assert make_tables.main(["--results", str(results)]) == 1
+    assert str(file) in capsys.readouterr().err
+    paper = results / "tables" / "paper"
+    assert (paper / "math_knowledge_toolcall_results.md").exists()
+    assert (paper / "supp_math_tool_calls_toy.md").exists()  # of math alone
+    assert not (paper / "math_knowledge_toolcall_results_toy.md").exists()
+    assert make_figures.main(["--results", str(results), "--figure", "consistency"]) == 1
+    assert str(file) in capsys.readouterr().err
+    assert (results / "figures" / "paper_consistency_toy.png").exists()
