@@ -1,0 +1,300 @@
+"""The whole of RTPO in one file, and GRPO beside it: torch, transformers, and an environment that can be copied.
+
+    python experiments/minimal.py                              RTPO on toy math, in a minute
+    python experiments/minimal.py --method "grpo flattened"    GRPO on flattened history, the paper's baseline
+    python experiments/minimal.py --method "grpo recorded"     exact GRPO
+
+Read it from top to bottom. The paper also adds a KL to the initial policy, which is left out here. The methods that the
+project compares, with budgets, records and verl, are rtpo/rtpo.py and baselines/.
+"""
+
+import argparse
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rtpo.envs.worlds import limits, worlds
+
+Messages = list[dict[str, str]]
+
+
+# 1. The world: one episode of one task. A fork needs no more of it than `copy`.
+class World(Protocol):
+    def begin(self) -> Messages:
+        """What the first reply answers."""
+
+    def step(self, reply: str, is_cut: bool) -> Messages | None:
+        """What answers a reply; None when the episode is over. is_cut: the reply met its limit of tokens."""
+
+    def copy(self) -> "World":
+        """The same state again. Nothing that is done to one changes the other."""
+
+    def reward(self) -> float:
+        """R of the episode as it stands."""
+
+
+# 2. Paths. Boundary S_k is the state before turn k: the world, the context c_k, and the turns so far.
+@dataclass(frozen=True)
+class Boundary:
+    world: World
+    context: list[int]
+    turns: tuple["Turn", ...] = ()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """In the context of S_k the policy sampled `output` (u_k), and the world answered `feedback` (f_k), all as ids."""
+
+    before: Boundary
+    output: list[int]
+    logprobs: list[float]
+    feedback: list[int]
+
+
+@dataclass(frozen=True)
+class Played:
+    turns: tuple[Turn, ...]
+    reward: float
+
+
+# 3. Contexts, on token ids. Past thinking is stripped: c_{k+1} is c_k, the visible part of u_k, and f_k.
+class Chat:
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer, self.stop = tokenizer, tokenizer.eos_token_id
+        self._open, self._close = tokenizer.convert_tokens_to_ids(["<think>", "</think>"])
+
+    def text(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def opening(self, messages: Messages) -> list[int]:
+        return list(self._tokenizer.encode(self._render(messages), add_special_tokens=False))
+
+    def feedback(self, messages: Messages, is_cut: bool) -> list[int]:
+        """What the chat template puts between a reply and the next one. A cut reply still lacks its stop token."""
+        conversation = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "REPLY"}, *messages]
+        text = self._render(conversation).partition("REPLY")[2]
+        text = text if is_cut else text.removeprefix(self._tokenizer.eos_token)
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def visible(self, output: list[int]) -> list[int]:
+        """A reply without what stands before `</think>` and the newlines after it, or behind an open `<think>`."""
+        stop = output[-1:] if output[-1] == self.stop else []
+        body = output[: len(output) - len(stop)]
+        if self._close in body:
+            body = body[len(body) - body[::-1].index(self._close) :]
+            while body and self.text(body[:1]).strip("\n") == "":
+                body = body[1:]
+        return (body[: body.index(self._open)] if self._open in body else body) + stop
+
+    def _render(self, messages: Messages) -> str:
+        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+
+# 4. Sampling. All paths of a call take their turns together. A reply is its ids and their log-probs.
+
+Reply = tuple[list[int], list[float]]
+
+
+@torch.no_grad()
+def sample(model: Any, stop: int, contexts: Sequence[list[int]], tokens: int, temperature: float) -> list[Reply]:
+    """A reply to each context. Temperature 0 is greedy."""
+    longest = max(map(len, contexts))
+    ids = torch.tensor([[stop] * (longest - len(context)) + context for context in contexts])
+    mask = torch.tensor([[0] * (longest - len(context)) + [1] * len(context) for context in contexts])
+    replies: list[Reply] = [([], []) for _ in contexts]
+    cache = None
+    for _ in range(tokens):
+        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        out = model(ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1)
+        logprobs = (out.logits[:, -1] / (temperature or 1)).log_softmax(-1)
+        ids = logprobs.exp().multinomial(1) if temperature else logprobs.argmax(-1, keepdim=True)
+        drawn = zip(replies, ids[:, 0].tolist(), logprobs.gather(1, ids)[:, 0].tolist(), strict=True)
+        for (output, known), token, logprob in drawn:
+            if not output or output[-1] != stop:
+                output.append(token)
+                known.append(logprob)
+        if all(output[-1] == stop for output, _ in replies):
+            break
+        cache, mask = out.past_key_values, torch.cat([mask, torch.ones_like(ids)], 1)
+    return replies
+
+
+def rollout(
+    model: Any, chat: Chat, most: tuple[int, int, int], starts: Sequence[Boundary], temperature: float = 1
+) -> list[Played]:
+    """Play on from each boundary to the end of its episode. most: turns, tokens of a turn, tokens of a context."""
+    worlds = [start.world.copy() for start in starts]
+    contexts, turns = [start.context for start in starts], [list(start.turns) for start in starts]
+    playing, (most_turns, most_tokens, room) = list(range(len(starts))), most
+    while playing := [i for i in playing if len(turns[i]) < most_turns and len(contexts[i]) + most_tokens <= room]:
+        replies, over = sample(model, chat.stop, [contexts[i] for i in playing], most_tokens, temperature), []
+        for i, (output, logprobs) in zip(playing, replies, strict=True):
+            before = Boundary(worlds[i].copy(), contexts[i], tuple(turns[i]))
+            is_cut = output[-1] != chat.stop
+            messages = worlds[i].step(chat.text(output if is_cut else output[:-1]), is_cut)
+            feedback = chat.feedback(messages, is_cut) if messages else []
+            turns[i].append(Turn(before, output, logprobs, feedback))
+            contexts[i] = contexts[i] + chat.visible(output) + feedback
+            over += [i] if messages is None else []
+        playing = [i for i in playing if i not in over]
+    return [Played(tuple(taken), world.reward()) for taken, world in zip(turns, worlds, strict=True)]
+
+
+# 5. Credit: which ids are trained, and how much better than its baseline each path was.
+@dataclass(frozen=True)
+class Row:
+    """Ids, and the places of those that are trained, which share the row's advantage and weight. old: the log-probs
+    that ratios are taken to; without, those of the policy before the update."""
+
+    ids: list[int]
+    trained: list[int]
+    advantage: float
+    weight: float
+    old: list[float] | None = None
+
+
+def turn_rows(groups: Sequence[Sequence[Played]], k: int) -> list[Row]:
+    """RTPO: turn k alone of the siblings of each boundary. The baseline is the mean return of these siblings."""
+    rows, count = [], sum(map(len, groups))
+    for siblings in groups:
+        baseline = sum(path.reward for path in siblings) / len(siblings)
+        for path in siblings:
+            context, output = path.turns[k].before.context, path.turns[k].output
+            trained = list(range(len(context), len(context) + len(output)))
+            rows.append(Row(context + output, trained, path.reward - baseline, 1 / count))
+    return rows
+
+
+def path_rows(groups: Sequence[Sequence[Played]], context: str) -> list[Row]:
+    """GRPO: all turns of each path. The baseline is the mean return of the prompt's paths, the unit their deviation.
+    `recorded` trains each turn in the context it was sampled in, `flattened` after all thinking that went before."""
+    rows, count = [], sum(map(len, groups))
+    for paths in groups:
+        returns = torch.tensor([path.reward for path in paths], dtype=torch.float64)
+        advantages = ((returns - returns.mean()) / (returns.std() + 1e-6)).tolist()
+        for path, advantage in zip(paths, advantages, strict=True):
+            tokens = sum(len(turn.output) for turn in path.turns)
+            history, places, old = list(path.turns[0].before.context), list[int](), list[float]()
+            for turn in path.turns:
+                if context == "recorded":
+                    start, weight = len(turn.before.context), len(turn.output) / tokens / count
+                    trained = list(range(start, start + len(turn.output)))
+                    rows.append(Row(turn.before.context + turn.output, trained, advantage, weight, turn.logprobs))
+                places += range(len(history), len(history) + len(turn.output))
+                history, old = history + turn.output + turn.feedback, old + turn.logprobs
+            if context == "flattened":
+                rows.append(Row(history[: places[-1] + 1], places, advantage, 1 / count, old))
+    return rows
+
+
+# 6. The update: one optimizer step on PPO's clipped objective.
+def logprobs_of(model: Any, rows: Sequence[Row]) -> Iterator[Tensor]:
+    """Log-probs of each row's trained ids, for which alone logits are computed."""
+    longest = max(len(row.ids) for row in rows)
+    ids = torch.tensor([row.ids + [0] * (longest - len(row.ids)) for row in rows])  # no id looks at what follows it
+    for row, hidden in zip(rows, model.get_decoder()(ids).last_hidden_state, strict=True):
+        places = torch.tensor(row.trained)
+        logprobs = model.lm_head(hidden[places - 1]).log_softmax(-1)
+        yield logprobs.gather(1, torch.tensor(row.ids)[places][:, None])[:, 0]
+
+
+def update(model: Any, optimizer: Any, rows: Sequence[Row], clip: float = 0.2, part: int = 32) -> None:
+    """Rows of tied groups (advantage 0) have no gradient. part: rows that are computed at once."""
+    rows = sorted((row for row in rows if abs(row.advantage) > 1e-9), key=lambda row: len(row.ids))
+    optimizer.zero_grad()
+    for first in range(0, len(rows), part):
+        together, loss = rows[first : first + part], torch.zeros(())
+        for row, new in zip(together, logprobs_of(model, together), strict=True):
+            old = new.detach() if row.old is None else torch.tensor(row.old)
+            ratio = (new - old).clamp(-10, 10).exp()
+            worst = (-row.advantage * torch.stack([ratio, ratio.clamp(1 - clip, 1 + clip)])).amax(0)
+            if row.old is not None and row.advantage < 0:
+                worst = worst.clamp(max=-3 * row.advantage)  # GRPO's bound, from verl
+            loss = loss + row.weight * worst.mean()
+        loss.backward()
+    if rows:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+# 7. The methods. A data step plays some tasks, learns from them, and returns what it played first, and how many in all.
+
+Play = Callable[[Sequence[Boundary]], list[Played]]
+Learn = Callable[[Sequence[Row]], None]
+
+
+def rtpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, trunks: int, siblings: int) -> tuple[Any, int]:
+    """Algorithm 1. Trunks give boundaries and are never trained. Then, from the last turn to the first, today's policy
+    plays turn k again from every S_k, and on to the end, and turn k is trained. So the policy has already learnt what
+    comes after turn k when it tries turn k anew."""
+    played = play([start for start in starts for _ in range(trunks)])
+    count = len(played)
+    for k in reversed(range(max(len(trunk.turns) for trunk in played))):
+        boundaries = [trunk.turns[k].before for trunk in played if len(trunk.turns) > k]
+        paths = play([boundary for boundary in boundaries for _ in range(siblings)])
+        learn(turn_rows([paths[i : i + siblings] for i in range(0, len(paths), siblings)], k))
+        count += len(paths)
+    return played, count
+
+
+def grpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, chains: int, context: str) -> tuple[Any, int]:
+    """The chains of a prompt are compared with one another, and all their turns are trained at once."""
+    paths = play([start for start in starts for _ in range(chains)])
+    learn(path_rows([paths[i : i + chains] for i in range(0, len(paths), chains)], context))
+    return paths, len(paths)
+
+
+# 8. The run: evaluate, train for a budget of rollouts, evaluate.
+
+TASKS, TRUNKS, SIBLINGS, CHAINS = 16, 2, 2, 16
+RATES = {"rtpo": 2e-4, "grpo flattened": 1e-3, "grpo recorded": 5e-4}  # from a search on toy math
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--method", choices=RATES, default="rtpo")
+    parser.add_argument("--model", default=Path(__file__).parents[1] / "rtpo" / "toy" / "warm_start_math")
+    parser.add_argument("--env", default="toy_math")
+    parser.add_argument("--rollouts", type=int, default=2048)
+    parser.add_argument("--rate", type=float)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    torch.manual_seed(options.seed)
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    chat = Chat(AutoTokenizer.from_pretrained(options.model))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), options.rate or RATES[options.method], (0.9, 0.95), weight_decay=0
+    )
+    play, learn = partial(rollout, model, chat, limits(options.env)), partial(update, model, optimizer)
+    held_out, train = worlds(options.env, "held_out", 200), worlds(options.env, "train", 2000)
+
+    def begin(chosen: Sequence[World]) -> list[Boundary]:
+        return [Boundary(world, chat.opening(world.begin())) for world in chosen]
+
+    def evaluate() -> str:
+        means = [sum(path.reward for path in play(begin(held_out), temperature=t)) / len(held_out) for t in (1, 0)]
+        return f"mean reward on {len(held_out)} held-out tasks: {means[0]:.3f}, greedy {means[1]:.3f}"
+
+    print("before,", evaluate())
+    spent, begun, draw = 0, time.perf_counter(), random.Random(options.seed)
+    while spent < options.rollouts:
+        starts = begin(draw.sample(train, TASKS))
+        if options.method == "rtpo":
+            played, count = rtpo_step(starts, play, learn, TRUNKS, SIBLINGS)
+        else:
+            played, count = grpo_step(starts, play, learn, CHAINS, options.method.split()[1])
+        spent, mean = spent + count, sum(path.reward for path in played) / len(played)
+        print(f"{spent} rollouts, mean reward {mean:.3f}, {time.perf_counter() - begun:.0f} s", flush=True)
+    print("after,", evaluate())
+
+
+if __name__ == "__main__":
+    main()
