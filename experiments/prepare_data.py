@@ -1,12 +1,14 @@
-"""Download the paper's training and evaluation sets, and convert them to one file format (docs/run/data.md):
+"""Download the paper's training and evaluation sets in one file format, and make text games (docs/run/data.md):
 
     python experiments/prepare_data.py                         all sets
     python experiments/prepare_data.py math_train math500      these sets
     python experiments/prepare_data.py --from gaia=FILE        a set from a local file
     python experiments/prepare_data.py --list                  all sets, and which are here
+    python experiments/prepare_data.py textworld               games for task=textworld
+    python experiments/prepare_data.py textworld --games train=64 held_out=32
 
-Each set goes to <folder>/<name>.jsonl; a run reads it with data=<folder>/<name>.jsonl. If a set fails, the command
-goes on with the others, and ends with exit status 1.
+Each set goes to <folder>/<name>.jsonl; a run reads it with data=<folder>/<name>.jsonl. Games go to <folder>/textworld/,
+and are made where they are named. If a set fails, the command goes on with the others, and ends with exit status 1.
 """
 
 import argparse
@@ -15,12 +17,28 @@ from pathlib import Path
 
 from rtpo.data.prepare import DataFolder
 from rtpo.data.registry import REGISTRY, UNVERIFIED
+from rtpo.envs.textworld.env import TextWorldSettings
+from rtpo.envs.textworld.games import SPLITS
+from rtpo.envs.textworld.making import make_games
 from rtpo.errors import DataError, RTPOError
-from rtpo.run.cli import Parser, aligned, command
-from rtpo.run.config import PROJECT
+from rtpo.run.cli import Parser, aligned, command, composed, whole
+from rtpo.run.config import PROJECT, RunConfig, read_tree
 from rtpo.run.records import RunFolder
 
 COLUMNS = ("Name", "Role", "Task", "Rows", "Status", "Checksum", "Revision", "Licence")
+
+
+GAMES = {"train": 512, "validation": 64, "held_out": 128}
+"""how many games of each split are made"""
+GAME_TASKS = ("textworld", "textworld_treasure")
+
+
+def games(text: str) -> tuple[str, int]:
+    """The type of an argument SPLIT=NUMBER."""
+    split, _, number = text.partition("=")
+    if split not in SPLITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no SPLIT=NUMBER: the splits are {', '.join(SPLITS)}")
+    return split, whole(1)(number)
 
 
 def stand_in(text: str) -> tuple[str, Path]:
@@ -35,7 +53,11 @@ def stand_in(text: str) -> tuple[str, Path]:
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="name", help=f"sets to prepare; default: all of {', '.join(REGISTRY)}"
+        "names",
+        nargs="*",
+        metavar="name",
+        help=f"sets to prepare; default: all of {', '.join(REGISTRY)}; or tasks to make games for: "
+        f"{', '.join(GAME_TASKS)}",
     )
     parser.add_argument(
         "--from",
@@ -51,20 +73,44 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="take --from files with another checksum or number of rows; the manifest says so",
     )
+    parser.add_argument(
+        "--games",
+        nargs="+",
+        type=games,
+        metavar="SPLIT=NUMBER",
+        help=f"how many games to make, of the splits {', '.join(SPLITS)}; default: "
+        f"{' '.join(f'{split}={number}' for split, number in GAMES.items())}",
+    )
     parser.add_argument("--folder", type=Path, default=PROJECT / "data", help="where the files go; default: data/")
     parser.add_argument("--list", action="store_true", help="print the status and source of every set; prepare nothing")
     options = parser.parse_args(arguments)
     folder = DataFolder(options.folder)
     stand_ins = dict(options.stand_ins)
     wanted = {*options.names, *stand_ins}
-    if unknown := sorted(wanted - REGISTRY.keys()):
-        raise DataError(f"no set is named {', '.join(unknown)}: there are {', '.join(REGISTRY)}")
+    if unknown := sorted(wanted - REGISTRY.keys() - {*GAME_TASKS}):
+        raise DataError(f"no set is named {', '.join(unknown)}: there are {', '.join((*REGISTRY, *GAME_TASKS))}")
+    played = [task for task in GAME_TASKS if task in wanted]
+    if options.games and not played:
+        raise DataError(f"--games is for the games of a task: name one of {', '.join(GAME_TASKS)}")
     if options.list:
         print(table(folder))
         return 0
     options.folder.mkdir(parents=True, exist_ok=True)
     with RunFolder(options.folder).held():
-        return prepare(folder, wanted or set(REGISTRY), stand_ins, options.accept_other)
+        for task in played:
+            prepare_games(task, options.folder, dict(options.games or GAMES.items()))
+        sets = wanted - {*GAME_TASKS} if wanted else set(REGISTRY)
+        return prepare(folder, sets, stand_ins, options.accept_other) if sets else 0
+
+
+def prepare_games(task: str, folder: Path, counts: dict[str, int]) -> None:
+    """Make the games that a task's settings describe."""
+    settings = read_tree(RunConfig, composed("train", [f"task={task}"])).task.env_settings
+    assert isinstance(settings, TextWorldSettings)
+    place = folder / "textworld" / settings.games.kind
+    in_order: dict[str, int] = {split: counts[split] for split in SPLITS if split in counts}
+    for split, number in make_games(place, settings.games, in_order).items():
+        print(f"{task}: {number} games in {place / f'{split}.jsonl'}", flush=True)
 
 
 def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], accept_other: bool) -> int:

@@ -21,7 +21,7 @@ def pins(file: str) -> dict[str, str]:
 
 CPU, GPU = pins("cpu.txt"), pins("gpu.txt")
 FOLDERS = ("rtpo", "baselines", "analysis", "experiments", "tests")
-APART = {"tau2", "vllm"}
+APART = {"tau2", "vllm", "textworld", "jericho", "peft"}
 """installed apart (docs/run/tasks.md, and a rebuild for CPUs); vLLM is in the GPU set"""
 ALIKE = ("verl", "ray", "tensordict", "hydra-core", "omegaconf")
 ALIKE += ("math-verify", "latex2sympy2-extended", "sympy", "bm25s")
