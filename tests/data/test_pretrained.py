@@ -1,0 +1,104 @@
+"""A pretrained model becomes a folder that the project's chat accepts, whole or not at all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from byte_tokenizer import MARKUP, byte_tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
+
+from experiments.prepare_model import main
+from rtpo.core.chat import ChatFormat
+from rtpo.data.pretrained import RECORD, TAGS
+from rtpo.types import Message, Opening
+
+PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+PLAIN += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+"""a template without tools"""
+
+
+def source(folder: Path, *, stops: bool = True, tokenizer: Any = None) -> Path:
+    """A random model that speaks no tags and whose every reply is the stop token, or never."""
+    tokenizer = tokenizer or byte_tokenizer((), PLAIN)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "head_dim": 16}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 512}
+    config = Qwen3Config(vocab_size=len(tokenizer), tie_word_embeddings=False, **sizes, **heads)
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[:, 0] = 9
+        model.get_output_embeddings().weight[tokenizer.eos_token_id, 0] = 9 if stops else -9
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.eos_token, tokenizer.pad_token = "<|im_start|>", None
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def prepared(*words: str | Path) -> int:
+    return main([str(word) for word in words])
+
+
+def test_a_model_gets_tags_ends_and_a_template_and_keeps_its_weights(tmp_path: Path) -> None:
+    came, output = source(tmp_path / "source"), tmp_path / "models" / "mine"
+    assert prepared("--from", came, "--output", output) == 0
+    before = AutoModelForCausalLM.from_pretrained(came, dtype="auto")
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(output, dtype="auto"), AutoTokenizer.from_pretrained(output)
+    known = before.config.vocab_size
+    assert [tokenizer.encode(tag) for tag in TAGS] == [[known + i] for i in range(len(TAGS))]
+    assert model.dtype == before.dtype == torch.bfloat16
+    for name, weight in before.state_dict().items():
+        assert torch.equal(model.state_dict()[name][: len(weight)], weight)
+    embedding = model.get_input_embeddings().weight
+    spelt = embedding[AutoTokenizer.from_pretrained(came).encode(TAGS[0])].float().mean(0)
+    assert torch.equal(embedding[known], spelt.bfloat16())
+    assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|endoftext|>")
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    chat = ChatFormat(tokenizer)
+    assert None not in (chat.tags.open_id, chat.tags.close_id)
+    tool = json.dumps({"type": "function", "function": {"name": "look"}})
+    text = chat.decode(chat.opening(Opening((Message("system", "Be brief."), Message("user", "q")), (tool,))))
+    assert text.index("Be brief.") < text.index(tool[:20]) < text.index("<tool_call>") < text.index("<|im_start|>user")
+
+
+def test_a_model_with_tags_and_tools_keeps_its_template(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(MARKUP)
+    template = tokenizer.chat_template
+    came = source(tmp_path / "source", tokenizer=tokenizer)
+    assert prepared("--from", came, "--output", tmp_path / "mine") == 0
+    after = AutoTokenizer.from_pretrained(tmp_path / "mine")
+    assert after.chat_template == template
+    assert len(after) == len(tokenizer)
+
+
+def test_a_prepared_folder_is_checked_and_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "mine"
+    arguments = ("--from", source(tmp_path / "source"), "--output", output)
+    assert prepared(*arguments) == 0
+    times = {path: path.stat().st_mtime_ns for path in output.iterdir()}
+    assert prepared(*arguments) == 0
+    assert {path: path.stat().st_mtime_ns for path in output.iterdir()} == times
+    weights = output / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    assert prepared(*arguments) == 1
+    assert "model.safetensors" in capsys.readouterr().err
+    (output / RECORD).unlink()
+    assert prepared(*arguments) == 1
+    assert weights.exists()
+
+
+def test_a_model_that_fails_a_check_or_is_interrupted_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = tmp_path / "models"
+    assert prepared("--from", source(tmp_path / "endless", stops=False), "--output", models / "a") == 1
+    assert "does not stop" in capsys.readouterr().err
+    without = source(tmp_path / "without", tokenizer=byte_tokenizer((), PLAIN))
+    text = (without / "tokenizer.json").read_text().replace("<|endoftext|>", "<pad>")
+    (without / "tokenizer.json").write_text(text)
+    assert prepared("--from", without, "--output", models / "b") == 1
+    assert "<|endoftext|>" in capsys.readouterr().err
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert prepared("--from", source(tmp_path / "whole"), "--output", models / "c") == 130
+    assert not models.exists() or not list(models.iterdir())
