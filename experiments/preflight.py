@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", default=[], help="settings for every element, such as seed=1")
     parser.add_argument("--here", action="store_true", help="check this machine too: GPUs, CPUs, servers, sandbox")
     options = parser.parse_intermixed_args(arguments)
+    print(f"python: {sys.executable}", flush=True)
     ours, evaluation = of_evaluation(options.overrides)
     experiment = load_experiment(options.experiment, ours)
     faults = problems(experiment, here=options.here, evaluation=evaluation)
