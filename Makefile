@@ -103,12 +103,14 @@ lock:
 	.lock/bin/python -m pip freeze | sed 's/^torch==.*/torch==2.13.0/' > requirements/cpu.txt
 	rm -rf .lock
 
-# the same for GPUs, by uv (`pip install uv`), without installing: wheels alone, for a glibc that vLLM's llguidance has some
-# for, but for antlr4, which is plain Python that pip builds in seconds
+# the same for GPUs, for drivers of CUDA 13 and of CUDA 12, by uv (`pip install uv`), without installing: wheels alone, for
+# a glibc that vLLM's llguidance has some for, but for antlr4, which is plain Python that pip builds in seconds
+LOCK_GPU := uv pip compile requirements/gpu.in --upgrade --no-header --no-annotate --quiet --python-version 3.12 \
+	--python-platform x86_64-manylinux_2_31 --no-python-downloads --only-binary :all: --no-binary antlr4-python3-runtime
+
 lock-gpu:
-	uv pip compile requirements/gpu.in --upgrade --output-file requirements/gpu.txt --no-header --no-annotate --quiet \
-		--python-version 3.12 --python-platform x86_64-manylinux_2_31 --no-python-downloads \
-		--only-binary :all: --no-binary antlr4-python3-runtime
+	$(LOCK_GPU) --output-file requirements/gpu.txt
+	$(LOCK_GPU) --output-file requirements/gpu-cu12.txt --override requirements/gpu-cu12.in
 
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-gpu

@@ -8,7 +8,9 @@ instead, before the first test. Run as a command, this prints the packages that 
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 # the processes of a test run share the machine, and products of small models only lose by threads that wait for each
 # other; it counts before torch is imported alone, and a run's own processes have what their profile says
@@ -40,6 +42,7 @@ class Part:
         return f"{self.remedy} ({' '.join(done.stderr.split())})" if done.returncode else ""
 
 
+UV = Path(sys.executable).with_name("uv")
 USER = "--unshare-user" if os.getuid() else ""
 PARTS = {
     "bwrap": Part(
@@ -64,6 +67,10 @@ PARTS = {
         "no SLURM runs: tests/slurm_cluster.sh start FOLDER, and FOLDER in the variable RTPO_SLURM",
     ),
     "ss": Part("ss", "iproute2"),
+    "package index": Part(
+        trial=f"{UV} pip compile --quiet --no-deps requirements/submitit.txt",
+        remedy="uv cannot ask a package index: make .venv/made installs it, and it needs a network",
+    ),
 }
 
 

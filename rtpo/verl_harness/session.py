@@ -6,6 +6,7 @@ verl settles its platform when it is first imported, so the environment is set f
 import logging
 import os
 import re
+import secrets
 import signal
 import time
 import uuid
@@ -29,6 +30,9 @@ from rtpo.verl_harness.settings import LOOPBACK, SOCKETS
 if TYPE_CHECKING:
     from rtpo.verl_harness.backend import VerlBackend
 
+GPU_SETS = ("gpu.txt", "gpu-cu12.txt")
+"""of requirements/: packages that were resolved together, for drivers of CUDA 13 and of CUDA 12"""
+
 NODES_JOIN = 120
 """seconds that the nodes of a Ray cluster have to join it"""
 
@@ -43,6 +47,9 @@ RAY_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+
+TOKEN_SOURCES = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+"""environment variables by which a reader tells Ray who may use it; with none of them a run makes a token of its own"""
 
 _started: tuple[Any, ...] | None = None
 _open: "tuple[dict[str, Any], VerlBackend] | None" = None
@@ -107,18 +114,30 @@ def package_problems(profile: ProfileConfig) -> Iterator[str]:
     """A sentence for each package of a profile with GPUs that is missing, or another than the pinned one."""
     if profile.platform != "cuda":
         return
-    pins = (PROJECT / "requirements" / "gpu.txt").read_text(encoding="utf-8")
-    remedy = "install the GPU set (requirements/gpu.txt)"
-    for name, pinned in re.findall(r"^(vllm|torch)==(\S+)", pins, re.MULTILINE):
-        try:
-            there = version(name)
-        except PackageNotFoundError:
+    remedy = "install requirements/gpu.txt, or requirements/gpu-cu12.txt for a driver of CUDA 12"
+    there = {name: _installed(name) for name in ("torch", "vllm")}
+    sets = [_gpu_pins(file) for file in GPU_SETS]
+    nearest = next((pins for pins in sets if pins["torch"] == there["torch"].partition("+")[0]), sets[0])
+    for name, pinned in nearest.items():
+        if not there[name]:
             yield f"profile {profile.name} needs {name}, which is not installed: {remedy}."
-            continue
-        if there.endswith("+cpu"):
-            yield f"profile {profile.name} needs CUDA, and {name} {there} is built without: {remedy}."
-        elif there.partition("+")[0] != pinned:
-            yield f"profile {profile.name} needs {name} {pinned}, and {there} is installed: {remedy}."
+        elif there[name].endswith("+cpu"):
+            yield f"profile {profile.name} needs CUDA, and {name} {there[name]} is built without: {remedy}."
+        elif there[name].partition("+")[0] != pinned:
+            yield f"profile {profile.name} needs {name} {pinned}, and {there[name]} is installed: {remedy}."
+
+
+def _installed(package: str) -> str:
+    """Its version, or an empty string."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _gpu_pins(file: str) -> dict[str, str]:
+    text = (PROJECT / "requirements" / file).read_text(encoding="utf-8")
+    return dict(re.findall(r"^(vllm|torch)==(\S+)", text, re.MULTILINE))
 
 
 def start_ray(profile: ProfileConfig) -> None:
@@ -146,13 +165,16 @@ def start_ray(profile: ProfileConfig) -> None:
     if not address:
         ray_constants.ENABLE_RAY_CLUSTER = False  # Ray then takes the loopback address for this machine's
         environment["VLLM_HOST_IP"] = LOOPBACK
+        if TOKEN_SOURCES.isdisjoint(os.environ):
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray's own would lie in ~/.ray, for all to read
     if profile.platform == "cpu" and not address:
         local["num_gpus"] = processes  # logical ones: verl's resource pools count GPUs
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # of real ones, and Ray would count these
     try:
         with _held_interrupts():
             ray.init(
-                address=address,
+                # "local": otherwise Ray joins whatever cluster a file in /tmp names, which another user may write
+                address=address or "local",
                 runtime_env={"env_vars": environment},
                 log_to_driver=False,
                 logging_level=logging.ERROR,

@@ -4,8 +4,11 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +19,7 @@ from whole_runs import config_in
 
 from experiments.training import checked, train
 from rtpo.errors import ConfigError, DataError, MachineError
+from rtpo.run.config import PROJECT
 from rtpo.run.run import StopRequest
 from rtpo.verl_harness import session
 
@@ -167,6 +171,44 @@ def test_a_failed_start_of_ray_is_one_sentence_and_ctrl_c_waits_until_ray_has_st
     assert started
     with pytest.raises(MachineError, match=r"^Ray did not start: The current node timed out during startup\. [^\n]*$"):
         start_ray(profile)
+
+
+def test_a_plain_run_keeps_rays_token_in_memory_and_joins_no_cluster_that_a_file_names() -> None:
+    """Others of the machine can read a file in the home, and write the one that names a cluster."""
+    with TemporaryDirectory(dir="/tmp") as name:  # short: the paths of sockets have a limit
+        (Path(name) / "ray").mkdir()
+        (Path(name) / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")
+        script = (
+            "import os, sys; from conftest import compose_config; from rtpo.verl_harness.session import start_ray\n"
+            "start_ray(compose_config('profile=toy').profile); print(os.environ['RAY_AUTH_MODE'])"
+        )
+        paths = os.pathsep.join(str(PROJECT / part) for part in (".", "tests", "tests/helpers"))
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+        environment |= {"HOME": name, "RAY_TMPDIR": name, "PYTHONPATH": paths}
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "token"
+        assert not (Path(name) / ".ray").exists()
+
+
+@pytest.mark.parametrize(
+    ("installed", "wrong"),
+    [
+        ({"torch": "2.11.0", "vllm": "0.24.0"}, None),
+        ({"torch": "2.10.0+cu128", "vllm": "0.19.1"}, None),  # the set for drivers of CUDA 12
+        ({"torch": "2.10.0", "vllm": "0.24.0"}, "vllm 0.19.1, and 0.24.0"),  # which were not resolved together
+        ({"torch": "2.11.0", "vllm": "0.24.0+cpu"}, "built without"),
+        ({"torch": "2.11.0", "vllm": ""}, "vllm, which is not installed"),
+        ({"torch": "2.13.0", "vllm": "0.24.0"}, "torch 2.11.0, and 2.13.0"),
+    ],
+)
+def test_a_profile_with_gpus_takes_the_packages_of_one_set(
+    installed: dict[str, str], wrong: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_installed", installed.__getitem__)
+    problems = list(session.package_problems(compose_config("profile=a100x8").profile))
+    assert len(problems) == (wrong is not None)
+    assert all(wrong in problem for problem in problems if wrong)
 
 
 def test_a_start_that_failed_binds_the_next_to_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
