@@ -4,11 +4,8 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +16,6 @@ from whole_runs import config_in
 
 from experiments.training import checked, train
 from rtpo.errors import ConfigError, DataError, MachineError
-from rtpo.run.config import PROJECT
 from rtpo.run.run import StopRequest
 from rtpo.verl_harness import session
 
@@ -173,22 +169,28 @@ def test_a_failed_start_of_ray_is_one_sentence_and_ctrl_c_waits_until_ray_has_st
         start_ray(profile)
 
 
-def test_a_plain_run_keeps_rays_token_in_memory_and_joins_no_cluster_that_a_file_names() -> None:
-    """Others of the machine can read a file in the home, and write the one that names a cluster."""
-    with TemporaryDirectory(dir="/tmp") as name:  # short: the paths of sockets have a limit
-        (Path(name) / "ray").mkdir()
-        (Path(name) / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")
-        script = (
-            "import os, sys; from conftest import compose_config; from rtpo.verl_harness.session import start_ray\n"
-            "start_ray(compose_config('profile=toy').profile); print(os.environ['RAY_AUTH_MODE'])"
-        )
-        paths = os.pathsep.join(str(PROJECT / part) for part in (".", "tests", "tests/helpers"))
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-        environment |= {"HOME": name, "RAY_TMPDIR": name, "PYTHONPATH": paths}
-        command = [sys.executable, "-c", script]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines()[-1] == "token"
-        assert not (Path(name) / ".ray").exists()
+def test_a_plain_run_keeps_rays_token_in_memory_and_joins_no_cluster_that_a_file_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a token in the environment Ray writes one into the home, for all to read; without an address it takes
+    that of a file in /tmp, which another user may have written."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(session, "_started", None)
+    asked: list[dict[str, Any]] = []
+    ray = SimpleNamespace(is_initialized=lambda: False, init=lambda **options: asked.append(options))
+    ray.cluster_resources = lambda: {"CPU": 99, "GPU": 99}
+    monkeypatch.setattr(session, "ray", ray)
+    start_ray(compose_config("profile=toy").profile)
+    assert asked[0]["address"] == "local"
+    assert len(token := environment["RAY_AUTH_TOKEN"]) == 64
+    assert token not in str(asked)  # what Ray keeps of a job's settings, others may read
+    for own in ({"RAY_AUTH_TOKEN": "mine"}, {"RAY_AUTH_MODE": "disabled"}):
+        del environment["RAY_AUTH_TOKEN"]
+        environment |= own
+        monkeypatch.setattr(session, "_started", None)
+        start_ray(compose_config("profile=toy").profile)
+        assert environment.get("RAY_AUTH_TOKEN") == own.get("RAY_AUTH_TOKEN")
 
 
 @pytest.mark.parametrize(
