@@ -11,10 +11,14 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What became of a call, and what the policy is told. Never INFRASTRUCTURE: that is raised."""
+    """What became of a call, and what the policy is told. Never INFRASTRUCTURE: that is raised.
+
+    is_over: a later call of the episode does not go on from it.
+    """
 
     outcome: ToolOutcome
     output: str
+    is_over: bool = False
 
 
 class Tool(Protocol):
@@ -32,7 +36,7 @@ class Tool(Protocol):
 
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
         """Answer a call whose arguments fit the schema; `earlier` are the arguments of this episode's calls of this
-        tool that were run before it.
+        tool that were run before it and are not over.
 
         Raises InfrastructureError when the tool could not be reached, after its own retries.
         """

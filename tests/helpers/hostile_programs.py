@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 import yaml
+from denied_calls import DENIED
 
 from rtpo.tools.base import ToolResult
 from rtpo.tools.python import python_seccomp
@@ -92,8 +93,8 @@ def read(*names: str, isolation: str = "namespaces") -> dict[str, Hostile]:
 
 
 HOSTILE = read("limits", "escapes", "leftovers", "denied")
-DENIED = HOSTILE["every denied system call"]
-HOSTILE["every denied system call where processes are allowed"] = replace(DENIED, settings=replace(ONE, processes=4))
+ALONE = HOSTILE["every denied system call"]
+HOSTILE["every denied system call where processes are allowed"] = replace(ALONE, settings=replace(ONE, processes=4))
 ORDINARY = read("ordinary", "ordinary_in_namespaces")
 UNDER_LIMITS = read("messages", "denied", "ordinary", isolation="limits")
 
@@ -101,7 +102,7 @@ UNDER_LIMITS = read("messages", "denied", "ordinary", isolation="limits")
 def denied(settings: PythonSettings) -> dict[str, int]:
     """The system calls that a program of these settings may not make, with their numbers on this machine."""
     _, column = python_seccomp.MACHINES[platform.machine()]
-    tables = [python_seccomp.NUMBERS]
+    tables = [DENIED]
     if settings.processes == 1:
         tables += [python_seccomp.FORKS, python_seccomp.SIGNALS]
     if settings.isolation == "limits":
@@ -146,6 +147,7 @@ class World:
                 "HARNESS": os.getpid(),
                 "DEVICES": DEVICES,
                 "CLONE": python_seccomp.CLONE[column],
+                "FUTEX": python_seccomp.FUTEX[column],
             }
             self._state = self.state()
             self._plain: dict[PythonSettings, ToolResult] = {}

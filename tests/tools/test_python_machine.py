@@ -13,6 +13,7 @@ from socket import socket
 from typing import IO
 
 import pytest
+from denied_calls import DENIED
 from python_calls import OK, SESSION, SETTINGS, eventually, interpreters, run
 from python_calls import no_pools as no_pools
 from python_calls import no_pools_after as no_pools_after
@@ -53,7 +54,7 @@ def verdict(steps: list[python_seccomp.Step], number: int, arguments: list[int],
 @pytest.mark.parametrize("machine", python_seccomp.MACHINES)
 @pytest.mark.parametrize("may_fork", [False, True])
 @pytest.mark.parametrize("may_change", [False, True])
-def test_the_filter_denies_what_is_listed_and_allows_the_rest(machine: str, may_fork: bool, may_change: bool) -> None:
+def test_the_filter_allows_what_is_listed_and_denies_the_rest(machine: str, may_fork: bool, may_change: bool) -> None:
     name, column = python_seccomp.MACHINES[machine]
     assert name == {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
     steps = python_seccomp.steps(machine, 77, may_fork, may_change)
@@ -67,28 +68,38 @@ def test_the_filter_denies_what_is_listed_and_allows_the_rest(machine: str, may_
         return {number for numbers in table.values() if (number := numbers[column]) is not None}
 
     listed, changes, forks, signals = map(
-        numbers_of, (python_seccomp.NUMBERS, python_seccomp.CHANGES, python_seccomp.FORKS, python_seccomp.SIGNALS)
+        numbers_of, (python_seccomp.ALLOWED, python_seccomp.CHANGES, python_seccomp.FORKS, python_seccomp.SIGNALS)
     )
     clone, clone3 = python_seccomp.CLONE[column], python_seccomp.CLONE3[column]
-    prctl, fcntl, ioctl, socketpair, prlimit, openat, openat2 = {
-        "x86_64": (157, 72, 16, 53, 302, 257, 437),
-        "aarch64": (167, 25, 29, 199, 261, 56, 437),
+    prctl, fcntl, ioctl, socketpair, prlimit, openat, openat2, futex, setrlimit = {
+        "x86_64": (157, 72, 16, 53, 302, 257, 437, 202, 160),
+        "aarch64": (167, 25, 29, 199, 261, 56, 437, 98, 164),
     }[machine]
     known = {"x86_64": ({57, 58}, {62, 234}, 56), "aarch64": (set(), {129, 131}, 220)}
     assert (forks, signals, clone) == known[machine]
-    others = {*range(449)} - listed - changes - forks - signals - {clone, clone3, fcntl, ioctl, socketpair, openat2}
-    for numbers, wanted in ((listed, deny), (changes, if_change), (forks, if_fork), (others, allow)):
+    by_argument = {clone, clone3, prctl, fcntl, ioctl, socketpair, prlimit, openat, openat2, futex, setrlimit}
+    opens = {number for numbers, _ in python_seccomp.OPENS.values() if (number := numbers[column]) is not None}
+    others = {*range(449)} - listed - changes - forks - signals - by_argument - opens
+    assert numbers_of(DENIED) <= others
+    for numbers, wanted in ((listed, allow), (changes, if_change), (forks, if_fork), (others, deny)):
         assert {asked(number) for number in numbers} <= {wanted}
     assert {asked(number) for number in (clone3, 449, 452, 463, 468, 0x40000000, 0x40000001)} == {unknown}
     assert asked(openat2) == (allow if may_change else unknown)
-    for number in signals:
-        assert [asked(number, pid) for pid in (77, 78)] == [allow, if_fork]
+    for number, own, other, killing in (
+        (python_seccomp.SIGNALS["kill"][column], (77, 15), (78, 15), (77, 9)),
+        (python_seccomp.SIGNALS["tgkill"][column], (77, 77, 15), (78, 78, 15), (77, 77, 9)),
+    ):
+        assert number is not None
+        assert [asked(number, *arguments) for arguments in (own, other, killing)] == [allow, if_fork, if_fork]
     thread, namespace = 0x10F00, 0x10000000
     cases: dict[tuple[int, ...], int] = {
         **{(openat, 0, 0, flags): allow for flags in (0, 16, os.O_CLOEXEC, os.O_DIRECTORY)},
         **{(openat, 0, 0, flags): if_change for flags in (1, 2, os.O_CREAT, os.O_TRUNC, os.O_TMPFILE)},
         **{(clone, flags): deny for flags in (namespace | thread, 0x8000 | 17, 0x8000 | thread)},
         **{(clone, thread): allow, (clone, 17): if_fork, (prctl, 1): deny, (prctl, 4): allow},
+        **{(futex, 0, operation): allow for operation in (0, 9, 128, 129, 131, 133, 137, 0x189)},
+        **{(futex, 0, operation): if_fork for operation in (1, 3, 4, 5, 10, 0x101)},
+        **{(setrlimit, 3): allow, (setrlimit, 4): deny},
         **{(prlimit, 0): allow, (prlimit, 77): allow, (prlimit, 1): deny},
         **{(prlimit, 0, 3): allow, (prlimit, 0, 4): deny},
         **{(fcntl, 0, command): allow for command in (0, 3, 4, 1030)},
@@ -202,7 +213,7 @@ def test_a_program_that_ends_its_interpreter_is_told_from_an_interpreter_that_en
     breaks = "print('break')\nimport time\ntime.sleep(1)"
     flawed("b'break' in part")
     assert [run("1"), run(breaks), run("2")] == [ToolResult(OK, "1"), ended, ToolResult(OK, "2")]
-    assert run(breaks, "x = 1", settings=SESSION) == ended
+    assert run(breaks, "x = 1", settings=SESSION) == replace(ended, is_over=True)
     assert run("x, 'time' in globals()", "x = 1", breaks, settings=SESSION) == ToolResult(OK, "(1, False)")
     flawed("part")
     with pytest.raises(InfrastructureError, match=r"\(attempt 3 of 3\)"):

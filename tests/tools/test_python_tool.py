@@ -2,8 +2,11 @@
 
 import asyncio
 import multiprocessing
+import os
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -46,7 +49,7 @@ def test_outputs_and_last_expressions_are_given_and_errors_named() -> None:
         "exit('no')": (ERROR, "SystemExit: no"),
         "import os\nos._exit(3)": (ERROR, "ended with status 3"),
         "'\ud800'": (OK, "?"),
-        "import os\nos.kill(os.getpid(), 9)": (ERROR, "ended by signal 9"),
+        "import os\nos.kill(os.getpid(), 15)": (ERROR, "ended by signal 15"),
         "": (REFUSED, "Error: the program is empty."),
         "1" * 100_001: (REFUSED, "Error: the program has 100001 characters, over 100000."),
     }
@@ -97,18 +100,17 @@ def test_a_session_goes_on_from_the_earlier_calls() -> None:
 
 
 def test_a_call_that_ended_its_process_leaves_nothing_to_its_session() -> None:
-    """Known from the call itself, and found out where it is not: after a crash of the run, say."""
+    """What is told of the call itself, and found out where it did not end at first."""
     spin, crash, killed = (
         "y = 2\nwhile True: pass",
         "z = 3\nimport os\nos._exit(0)",
-        "import os\nos.kill(os.getpid(), 9)",
+        "import os\nos.kill(os.getpid(), 15)",
     )
-    assert run(spin, "x = 1", settings=SESSION).outcome is TIMEOUT
+    ends = [run(code, "x = 1", settings=SESSION) for code in (spin, crash, killed, "1 / 0")]
+    assert [result.is_over for result in ends] == [True, True, True, False]
     program = "x, 'y' in globals(), 'z' in globals()"
-    assert run(program, "x = 1", spin, crash, settings=SESSION).output == "(1, False, False)"
-    python._ended.clear()
     assert run(program, "x = 1", crash, killed, "x = 2", settings=SESSION).output == "(2, False, False)"
-    assert run(killed, "x = 1", crash, killed, settings=SESSION).output == "ended by signal 9"
+    assert run(killed, "x = 1", crash, killed, settings=SESSION).output == "ended by signal 15"
     # one that says that more cells are done than were run
     forged = "import os\nos.write(3, b'd' * 9)\nos._exit(0)"
     assert run("x", "x = 1", forged, settings=SESSION) == ToolResult(OK, "1")
@@ -118,6 +120,36 @@ def test_each_call_of_a_session_has_its_own_limits() -> None:
     spin = "import time\nbegin = time.process_time()\nwhile time.process_time() - begin < 0.6: pass"
     assert run("time.process_time() > 1.1", spin, spin, settings=SESSION) == ToolResult(OK, "True")
     assert run("while True: pass", spin, settings=SESSION).outcome is TIMEOUT
+
+
+def test_the_earlier_calls_of_a_session_have_one_limit_of_time_together() -> None:
+    settings = replace(SESSION, wall_seconds=1)
+    begin = time.monotonic()
+    result = run("1", *["import time\ntime.sleep(60)"] * 4, settings=settings)
+    assert (result.outcome, result.is_over) == (TIMEOUT, True)
+    assert run("1", *["import time\ntime.sleep(0.9)"] * 4, settings=settings).outcome is TIMEOUT
+    assert time.monotonic() - begin < 30
+    assert run("x", "x = 1", "import time\ntime.sleep(0.9)", settings=settings) == ToolResult(OK, "1")
+
+
+@pytest.mark.parametrize("isolation", ["namespaces", "limits"])
+def test_a_program_that_is_killed_from_outside_is_run_again(isolation: str) -> None:
+    """And what always ends so is the program's own doing."""
+    settings = replace(SETTINGS, isolation=isolation, workers=1)
+    run("1", settings=settings)
+    program = "import os, time\ntime.sleep(2)\nprint('done')"
+
+    async def kill_once() -> ToolResult:
+        call = asyncio.create_task(PythonTool(settings).call({"code": program}, []))
+        zygote = psutil.Process(python._pool(settings).pids[0])
+        known = {child.pid for child in zygote.children(recursive=True)}
+        while not (started := {child.pid for child in zygote.children(recursive=True)} - known):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        os.kill(max(started), signal.SIGKILL)
+        return await call
+
+    assert asyncio.run(kill_once()) == ToolResult(OK, "done")
 
 
 def test_a_pool_of_two_serves_loops_and_threads_and_no_more_programs_at_once() -> None:

@@ -66,7 +66,7 @@ class Zygote:
 
     def finish(self, cells: int) -> Reply:
         """What became of them, so many. Raises _Ended, and InfrastructureError where they were given up."""
-        seconds = self._settings.wall_seconds * (1 + REPLAY_FACTOR * (cells - 1))
+        seconds = self._settings.wall_seconds * (1 + REPLAY_FACTOR * (cells > 1))
         reply = Reply(**self._receive(SETUP_SECONDS + seconds + SPARE_SECONDS, cells))
         if reply.is_given_up:
             raise InfrastructureError(CLOSED)

@@ -34,12 +34,12 @@ INIT = "/sandbox/cat"
 SCRATCH = "/tmp"
 SETUP_SECONDS = 60.0
 REPLAY_FACTOR = 2
-"""a replayed cell's limits of time, in those of a cell that is run: what was in time once is in time again"""
+"""limits of time of all replayed cells together, in those of the cell that is run"""
 CUT = "\n... (cut) ...\n"
 BEGUN, DONE, NO_MEMORY = b"b", b"d", b"m"
 """notes: of a cell; of a cell; of the cell that runs"""
-ENDED = struct.Struct("!id?")
-"""the zygote's last word on a program: status, CPU seconds, whether its namespace ended before it"""
+ENDED = struct.Struct("!id")
+"""the zygote's last word on a program: status, CPU seconds"""
 PDEATHSIG = 1
 _DUMPABLE = 4
 
@@ -157,6 +157,7 @@ class Call:
         self._reply = Reply()
         self._done = 0
         self._deadline = time.monotonic() + SETUP_SECONDS
+        """of what comes next: the start, the replayed cells, the last cell"""
         code = os.memfd_create("cells")
         with os.fdopen(os.dup(code), "w") as file:
             json.dump(cells, file)
@@ -220,9 +221,11 @@ class Call:
         self._done += notes.count(DONE)
         begun = min(self._cells, self._reply.begun + notes.count(BEGUN))
         if begun > self._reply.begun:
+            if begun == self._cells:
+                self._deadline = time.monotonic() + self._settings.wall_seconds
+            elif not self._reply.begun:
+                self._deadline = time.monotonic() + REPLAY_FACTOR * self._settings.wall_seconds
             self._reply.begun = begun
-            factor = 1 if begun == self._cells else REPLAY_FACTOR
-            self._deadline = time.monotonic() + factor * self._settings.wall_seconds
 
     def _end(self) -> None:
         """Have all processes of the call ended, and read what is still in the pipes: never wait for more, as what
@@ -231,11 +234,14 @@ class Call:
             self._zygote.send(b"e")
         reply = self._reply
         try:
-            reply.status, reply.cpu_seconds, is_namespace_lost = ENDED.unpack(_exactly(self._zygote, ENDED.size))
+            reply.status, reply.cpu_seconds = ENDED.unpack(_exactly(self._zygote, ENDED.size))
         except (EOFError, OSError):
             reply.failure = "it ended with the program"
         else:
-            reply.failure = "the program's namespace ended before it" if is_namespace_lost else ""
+            # a program may not send SIGKILL, and gets it from its limit of CPU time, or from outside
+            is_own = reply.is_timed_out or reply.is_given_up or reply.cpu_seconds >= self._settings.cpu_seconds
+            is_killed = os.waitstatus_to_exitcode(reply.status) == -signal.SIGKILL
+            reply.failure = "it was killed from outside" if is_killed and not is_own else ""
         for end in self._readers:
             while self._read(end) > 0:
                 pass

@@ -122,7 +122,7 @@ def run_cells(cells: list[str], settings: child.Settings, notes: int, nowhere: i
             os.close(output)
             os.close(nowhere)
         seconds = settings.cpu_seconds * (1 if is_last else child.REPLAY_FACTOR)
-        if place:
+        if place and is_last:
             used = resource.getrusage(resource.RUSAGE_SELF)
             seconds += ceil(used.ru_utime + used.ru_stime)
         _, most = resource.getrlimit(resource.RLIMIT_CPU)
@@ -147,7 +147,7 @@ def confine(settings: child.Settings, cells: int, zygote: int) -> None:
     zygote has gone."""
     # threads count as processes, and so do keeper, zygote and init where they are of the same user
     processes = (THREADS if settings.processes == 1 else settings.processes) + (0 if settings.user else 3)
-    seconds = settings.cpu_seconds * (1 + child.REPLAY_FACTOR * (cells - 1)) + cells - 1
+    seconds = settings.cpu_seconds * (1 + child.REPLAY_FACTOR) + 1 if cells > 1 else settings.cpu_seconds
     for name, soft, hard in (
         # a second more: SIGXCPU, which comes first, can be ignored
         (resource.RLIMIT_CPU, seconds, seconds + 1),
@@ -252,18 +252,14 @@ def run_program(settings: child.Settings, ends: list[int], home: int, keeper: so
     handle = os.pidfd_open(pid)
     socket.send_fds(keeper, [b"r"], [handle])
     keeper.recv(1)
-    is_namespace_lost = False
-    if init is None:
-        os.kill(pid, signal.SIGKILL)  # it could start no other
-    else:
-        is_namespace_lost = os.waitid(os.P_PID, init, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        os.kill(init, signal.SIGKILL)
+    # without a namespace it could start no other
+    os.kill(pid if init is None else init, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
     if init is not None:
         os.waitpid(init, 0)
         os.close(init_input)
     os.close(handle)
-    keeper.send(child.ENDED.pack(status, usage.ru_utime + usage.ru_stime, is_namespace_lost))
+    keeper.send(child.ENDED.pack(status, usage.ru_utime + usage.ru_stime))
 
 
 def warm_up() -> None:

@@ -1,11 +1,11 @@
-"""The system calls that a program of the Python tool may not make: a seccomp filter, put on beside the namespaces.
+"""The system calls that a program of the Python tool may make: a seccomp filter, put on beside the namespaces.
 
-What it denies fails with EPERM, so that a program is told. It closes what namespaces and resource limits leave open:
-memory that no limit counts (shared memory, message queues, memory files, buffers of sockets and pipes, pages left in a
-pipe, events that nobody reads), what outlives a process (keys, descriptors in flight between sockets, marks on files),
-what others see meanwhile (locks on files), sockets, other processes of the user, and the parts of the kernel that
-programs have been let out by. Without namespaces also all that could change a file or a folder. Standard library only:
-this file goes into the sandbox.
+A call that is not listed here is denied: it fails with EPERM, so that a program is told. So nothing is left open by a
+call that nobody thought of. What the list leaves out would reach memory that no limit counts (shared memory, message
+queues, memory files, rules of Landlock, pages left in a pipe, events that nobody reads), what outlives a process (keys,
+descriptors in flight between sockets, marks on files), the host's disks (sync), sockets, other processes of the user,
+and the parts of the kernel that programs have been let out by. Without namespaces it also leaves out all that could
+change a file or a folder. Standard library only: this file goes into the sandbox.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _UNKNOWN = 0x00050000 | errno.ENOSYS
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
 """offsets in struct seccomp_data"""
 _UNNAMED = 449
-"""from this number on calls are not listed here, and are unknown to a program; those of x32 are among them"""
+"""from this number on calls are unknown to a program, which then does without; those of x32 are among them"""
 _RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
 _CLONE_DENIED = 0x7E028080
@@ -40,45 +40,51 @@ def _table(text: str) -> dict[str, Numbers]:
     return {name: (x86_64, aarch64) for name, (x86_64, aarch64) in numbers.items()}
 
 
-NUMBERS = _table(
+ALLOWED = _table(
     """
-    # other processes
-    ptrace 101 117; process_vm_readv 310 270; process_vm_writev 311 271; process_madvise 440 440;
-    process_mrelease 448 448; pidfd_open 434 434; pidfd_getfd 438 438; pidfd_send_signal 424 424; kcmp 312 272;
-    setpriority 141 140; ioprio_set 251 30; sched_setaffinity 203 122; sched_setattr 314 274;
-    sched_setscheduler 144 119; sched_setparam 142 118; migrate_pages 256 238; move_pages 279 239;
-    tkill 200 130; rt_sigqueueinfo 129 138; rt_tgsigqueueinfo 297 240
-    # namespaces and mounts
-    unshare 272 97; setns 308 268; mount 165 40; umount2 166 39; pivot_root 155 41; chroot 161 51;
-    open_tree 428 428; move_mount 429 429; fsopen 430 430; fsconfig 431 431; fsmount 432 432; fspick 433 433;
-    mount_setattr 442 442
-    # memory that no limit counts, and what outlives a process
-    memfd_create 319 279; memfd_secret 447 447; shmget 29 194; shmat 30 196; shmctl 31 195; msgget 68 186;
-    msgsnd 69 189; msgrcv 70 188; msgctl 71 187; semget 64 190; semop 65 193; semctl 66 191; semtimedop 220 192;
-    mq_open 240 180; mq_unlink 241 181; vmsplice 278 75; splice 275 76; tee 276 77; inotify_init 253 -;
-    inotify_init1 294 26
-    # a descriptor that is sent lives on in the socket; a socket's buffers can be made larger
-    sendmsg 46 211; sendmmsg 307 269; setsockopt 54 208
-    # a pair's end that is given a name leaves a file
-    bind 49 200; keyctl 250 219; add_key 248 217; request_key 249 218
-    # the network
-    socket 41 198
-    # parts of the kernel
-    bpf 321 280; perf_event_open 298 241; userfaultfd 323 282; io_setup 206 0; io_uring_setup 425 425;
-    io_uring_enter 426 426; io_uring_register 427 427; init_module 175 105; finit_module 313 273;
-    delete_module 176 106; kexec_load 246 104; kexec_file_load 320 294; reboot 169 142; swapon 167 224;
-    swapoff 168 225; sethostname 170 161; setdomainname 171 162; acct 163 89; quotactl 179 60;
-    quotactl_fd 443 443; settimeofday 164 170; clock_settime 227 112; adjtimex 159 171; clock_adjtime 305 266;
-    iopl 172 -; ioperm 173 -; modify_ldt 154 -; syslog 103 116; name_to_handle_at 303 264;
-    open_by_handle_at 304 265; personality 135 92; fanotify_init 300 262; fanotify_mark 301 263; flock 73 32;
-    vhangup 153 58; lookup_dcookie 212 18; nfsservctl 180 42
+    # files that are there, and descriptors
+    read 0 63; write 1 64; close 3 57; stat 4 -; fstat 5 80; lstat 6 -; newfstatat 262 79; statx 332 291; lseek 8 62;
+    pread64 17 67; pwrite64 18 68; readv 19 65; writev 20 66; preadv 295 69; pwritev 296 70; preadv2 327 286;
+    pwritev2 328 287; access 21 -; faccessat 269 48; faccessat2 439 439; dup 32 23; dup2 33 -; dup3 292 24;
+    close_range 436 436; sendfile 40 71; copy_file_range 326 285; readahead 187 213; fadvise64 221 223;
+    getdents 78 -; getdents64 217 61; getcwd 79 17; chdir 80 49; fchdir 81 50; readlink 89 -; readlinkat 267 78;
+    umask 95 166; statfs 137 43; fstatfs 138 44; getxattr 191 8; lgetxattr 192 9; fgetxattr 193 10; listxattr 194 11;
+    llistxattr 195 12; flistxattr 196 13
+    # pipes, pairs of sockets, and waiting
+    pipe 22 -; pipe2 293 59; sendto 44 206; recvfrom 45 207; recvmsg 47 212; shutdown 48 210; getsockname 51 204;
+    getpeername 52 205; getsockopt 55 209; poll 7 -; ppoll 271 73; select 23 -; pselect6 270 72; epoll_create 213 -;
+    epoll_create1 291 20; epoll_ctl 233 21; epoll_wait 232 -; epoll_pwait 281 22; epoll_pwait2 441 441; eventfd 284 -;
+    eventfd2 290 19; signalfd 282 -; signalfd4 289 74; timerfd_create 283 85; timerfd_settime 286 86;
+    timerfd_gettime 287 87
+    # memory
+    mmap 9 222; munmap 11 215; mremap 25 216; mprotect 10 226; brk 12 214; msync 26 227; mincore 27 232;
+    madvise 28 233; mlock 149 228; munlock 150 229; mlock2 325 284; mlockall 151 230; munlockall 152 231;
+    mbind 237 235; get_mempolicy 239 236; set_mempolicy 238 237; pkey_mprotect 329 288; pkey_alloc 330 289;
+    pkey_free 331 290; membarrier 324 283
+    # its own signals and times
+    rt_sigaction 13 134; rt_sigprocmask 14 135; rt_sigreturn 15 139; rt_sigpending 127 136; rt_sigtimedwait 128 137;
+    rt_sigsuspend 130 133; sigaltstack 131 132; pause 34 -; alarm 37 -; getitimer 36 102; setitimer 38 103;
+    nanosleep 35 101; clock_nanosleep 230 115; clock_gettime 228 113; clock_getres 229 114; gettimeofday 96 169;
+    time 201 -; times 100 153; restart_syscall 219 128
+    # itself, its threads and its children
+    execve 59 221; execveat 322 281; exit 60 93; exit_group 231 94; wait4 61 260; waitid 247 95; getpid 39 172;
+    gettid 186 178; getppid 110 173; getpgrp 111 -; getpgid 121 155; setpgid 109 154; getsid 124 156; setsid 112 157;
+    getuid 102 174; geteuid 107 175; getgid 104 176; getegid 108 177; getresuid 118 148; getresgid 120 150;
+    getgroups 115 158; capget 125 90; getrlimit 97 163; getrusage 98 165; getpriority 140 141; ioprio_get 252 31;
+    sched_yield 24 124; sched_getaffinity 204 123; sched_getattr 315 275; sched_getparam 143 121;
+    sched_getscheduler 145 120; sched_get_priority_max 146 125; sched_get_priority_min 147 126;
+    sched_rr_get_interval 148 127; getcpu 309 168; arch_prctl 158 -; set_tid_address 218 96;
+    set_robust_list 273 99; get_robust_list 274 100; rseq 334 293
+    # the machine
+    uname 63 160; sysinfo 99 179; getrandom 318 278
     """
 )
-"""denied in whole"""
+"""allowed whatever their arguments"""
 
 CHANGES = _table(
     """
-    creat 85 -; truncate 76 45; ftruncate 77 46; fallocate 285 47; mkdir 83 -; mkdirat 258 34; mknod 133 -;
+    fsync 74 82; fdatasync 75 83; creat 85 -; truncate 76 45; ftruncate 77 46;
+    fallocate 285 47; mkdir 83 -; mkdirat 258 34; mknod 133 -;
     mknodat 259 33; link 86 -; linkat 265 37; symlink 88 -; symlinkat 266 36; rename 82 -; renameat 264 38;
     renameat2 316 276; unlink 87 -; unlinkat 263 35; rmdir 84 -; chmod 90 -; fchmod 91 52; fchmodat 268 53;
     chown 92 -; lchown 94 -; fchown 93 55; fchownat 260 54; utime 132 -; utimes 235 -; futimesat 261 -;
@@ -86,17 +92,24 @@ CHANGES = _table(
     fremovexattr 199 16
     """
 )
-"""of files and folders: denied where there are no namespaces, and what is changed would be the host's"""
+"""of files and folders: allowed in namespaces alone, since without what is changed would be the host's"""
 OPENS: dict[str, tuple[Numbers, int]] = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
-"""denied there, with the place of their flags, but for reading what is there"""
+"""without namespaces allowed for reading what is there, as their flags say, whose place this is"""
 _CHANGING = 0x3 | 0x40 | 0x200 | 0x400000
 """O_ACCMODE, O_CREAT, O_TRUNC and what makes O_TMPFILE of O_DIRECTORY"""
 OPENAT2 = (437, 437)
 FORKS: dict[str, Numbers] = {"fork": (57, None), "vfork": (58, None)}
-"""denied to a program that may not start others"""
+"""allowed to a program that may start others"""
 CLONE, CLONE3 = (56, 220), (435, 435)
 SIGNALS = {"kill": (62, 129), "tgkill": (234, 131)}
-"""allowed to a program that may not start others with its own number alone"""
+"""allowed to a program that may not start others with its own number alone, and without SIGKILL, which it gets from
+outside"""
+_SIGKILL = 9
+FUTEX = (202, 98)
+_FUTEX_PRIVATE = 0x80
+_FUTEX_WAITS = (0, 9, 0x100, 0x109)
+"""FUTEX_WAIT and FUTEX_WAIT_BITSET, by either clock. To wake others, or move them, tells how many there are: on a page
+of a file that all programs see, that would be a message. A program that may start others needs it for its own."""
 _BY_ARGUMENT: tuple[tuple[Numbers, int, tuple[int, ...], int, int], ...] = (
     # prctl, but for PR_SET_PDEATHSIG: a program ends with what started it
     ((157, 167), 0, (1,), _DENY, _ALLOW),
@@ -154,33 +167,37 @@ def steps(machine: str, pid: int, may_fork: bool, may_change: bool) -> list[Step
         (_AT_LEAST, 0, 1, _UNNAMED),
         _return(_UNKNOWN),
     ]
-    for numbers in (NUMBERS if may_change else NUMBERS | CHANGES).values():
-        program += _on(numbers[column], [_return(_DENY)])
-    if not may_change:
-        # the flags of openat2 are behind a pointer, where a filter cannot see them
-        program += _on(OPENAT2[column], [_return(_UNKNOWN)])
-        for numbers, index in OPENS.values():
-            flags = [_load(_ARGUMENTS + 8 * index), (_ANY_BIT, 0, 1, _CHANGING)]
-            program += _on(numbers[column], [*flags, _return(_DENY), _return(_ALLOW)])
+    for numbers in (ALLOWED | CHANGES if may_change else ALLOWED).values():
+        program += _on(numbers[column], [_return(_ALLOW)])
+    # the flags of openat2 and clone3 are behind a pointer, where a filter cannot see them: libc then uses others
+    program += _on(OPENAT2[column], [_return(_ALLOW if may_change else _UNKNOWN)])
+    program += _on(CLONE3[column], [_return(_UNKNOWN)])
+    for numbers, index in OPENS.values():
+        flags = [] if may_change else [_load(_ARGUMENTS + 8 * index), (_ANY_BIT, 0, 1, _CHANGING), _return(_DENY)]
+        program += _on(numbers[column], [*flags, _return(_ALLOW)])
     for numbers, index, values, listed, other in _BY_ARGUMENT:
         program += _on(numbers[column], _by_argument(index, values, listed, other))
     pair = [_load(_ARGUMENTS), (_EQUAL, 1, 0, _AF_UNIX), _return(_DENY)]
     program += _on(_SOCKETPAIR[column], [*pair, *_by_argument(1, _STREAMS, _ALLOW, _DENY)])
     core = [_load(_ARGUMENTS + 8), (_EQUAL, 0, 1, _RLIMIT_CORE), _return(_DENY)]
     program += _on(_PRLIMIT[column], [*core, *_by_argument(0, (0, pid), _ALLOW, _DENY)])
-    # the flags of clone3 are behind a pointer, where a filter cannot see them: libc then uses clone
-    program += _on(CLONE3[column], [_return(_UNKNOWN)])
+    return [*program, *_of_processes(column, pid, may_fork), _return(_DENY)]
+
+
+def _of_processes(column: int, pid: int, may_fork: bool) -> list[Step]:
+    """Starting processes and threads, waking them, and signals to them."""
     clone = [_load(_ARGUMENTS), (_ANY_BIT, 0, 1, _CLONE_DENIED), _return(_DENY)]
     if may_fork:
-        program += _on(CLONE[column], [*clone, _return(_ALLOW)])
-    else:
-        thread = [(_ANY_BIT, 0, 1, _CLONE_THREAD), _return(_ALLOW), _return(_DENY)]
-        program += _on(CLONE[column], [*clone, *thread])
-        for numbers in FORKS.values():
-            program += _on(numbers[column], [_return(_DENY)])
-        for numbers in SIGNALS.values():
-            program += _on(numbers[column], _by_argument(0, (pid,), _ALLOW, _DENY))
-    return [*program, _return(_ALLOW)]
+        always = (*FORKS.values(), *SIGNALS.values(), FUTEX)
+        allowed = [step for numbers in always for step in _on(numbers[column], [_return(_ALLOW)])]
+        return [*_on(CLONE[column], [*clone, _return(_ALLOW)]), *allowed]
+    thread = [(_ANY_BIT, 0, 1, _CLONE_THREAD), _return(_ALLOW), _return(_DENY)]
+    program = _on(CLONE[column], [*clone, *thread])
+    for (_, numbers), place in zip(SIGNALS.items(), (1, 2), strict=True):
+        kill = [_load(_ARGUMENTS + 8 * place), (_EQUAL, 0, 1, _SIGKILL), _return(_DENY)]
+        program += _on(numbers[column], [*kill, *_by_argument(0, (pid,), _ALLOW, _DENY)])
+    private = [_load(_ARGUMENTS + 8), (_ANY_BIT, 0, 1, _FUTEX_PRIVATE), _return(_ALLOW)]
+    return program + _on(FUTEX[column], [*private, *_by_argument(1, _FUTEX_WAITS, _ALLOW, _DENY)])
 
 
 class _Filter(ctypes.Structure):

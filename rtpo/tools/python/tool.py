@@ -2,15 +2,15 @@
 
 import asyncio
 import atexit
-import hashlib
 import json
 import os
 import platform
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -22,7 +22,7 @@ from rtpo.core.json_text import encodable
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult, text_tool
 from rtpo.tools.python.pool import Pool
-from rtpo.tools.python.python_child import Reply, Settings
+from rtpo.tools.python.python_child import REPLAY_FACTOR, Reply, Settings
 from rtpo.tools.python.sandbox import ENVIRONMENT, LESS, bubblewrap_version, inside, interpreter_folders, site_folders
 from rtpo.types import ToolOutcome
 
@@ -31,6 +31,8 @@ LONGEST_PROGRAM: Final = 100_000
 PROBE: Final = Path(__file__).with_name("python_probe.py")
 IMPORTED: Final = ("sympy", "numpy")
 VERSIONS: Final = f"import {', '.join(IMPORTED)}\nprint({', '.join(f'{name}.__version__' for name in IMPORTED)})"
+OPEN: Final = "timing, and what calls that run at once see of the machine's load"
+OPEN_TO_PROCESSES: Final = "messages between calls that run at once, by locks on pages of files that all see"
 OPEN_UNDER_LIMITS: Final = (
     "reading files that the programs' user may read, and through /proc the variables and the memory of that user's "
     "other processes"
@@ -73,6 +75,12 @@ class PythonSettings:
             "ended for certain in namespaces alone; use 1, or isolation namespaces."
         ]
 
+    @property
+    def gaps(self) -> list[str]:
+        """What is known to be open to programs."""
+        under_limits = [OPEN_UNDER_LIMITS] if self.isolation == "limits" else []
+        return [OPEN, *([OPEN_TO_PROCESSES] if self.processes > 1 else []), *under_limits]
+
     def check(self) -> dict[str, str]:
         """Run a program that tries to get out, and one that takes too much memory; facts of this machine's sandbox. Not
         for use within an event loop.
@@ -85,12 +93,12 @@ class PythonSettings:
             "isolation": self.isolation,
             "user": "own" if os.getuid() else "reserved",
             "kernel": platform.release(),
-            "open": "nothing known" if is_isolated else OPEN_UNDER_LIMITS,
+            "open": "; ".join(self.gaps),
         }
         if is_isolated:
             facts["bubblewrap"] = bubblewrap_version()
         else:
-            print(f"the Python tool has task.settings.python.isolation=limits. Open to programs: {OPEN_UNDER_LIMITS}")
+            print(f"the Python tool has task.settings.python.isolation=limits. Open to programs: {facts['open']}")
         folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else ["/tmp", "/dev/shm"]
         hidden, seen = ("/proc", "/sys", "/etc/passwd", "/var", "/home"), interpreter_folders().values()
         secrets = [
@@ -144,33 +152,26 @@ class PythonTool:
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
         """Run `arguments["code"]`; with `session` after the code of the earlier calls, what they print discarded.
 
-        A call that ended its process (by a limit, a signal, `os._exit`) or its interpreter leaves nothing to a session:
-        it is left out when that is replayed. Raises InfrastructureError when the program could not be run,
-        MachineError where none can.
+        An earlier call that ends its process (by a limit, a signal, `os._exit`) where it did not before is left out.
+        Raises InfrastructureError when the program could not be run, MachineError where none can.
         """
-        program = _program(arguments)
+        program, settings = _program(arguments), self.settings
         if not program.strip():
-            return ToolResult(ToolOutcome.REFUSED, "Error: the program is empty.")
+            return ToolResult(ToolOutcome.REFUSED, "Error: the program is empty.", is_over=True)
         if len(program) > LONGEST_PROGRAM:
             sizes = f"{len(program)} characters, over {LONGEST_PROGRAM}"
-            return ToolResult(ToolOutcome.REFUSED, f"Error: the program has {sizes}.")
-        replayed = map(_program, earlier if self.settings.session else ())
-        cells = [*(code for code in replayed if code.strip() and len(code) <= LONGEST_PROGRAM), program]
-        digest, digests = hashlib.blake2b(digest_size=16), []  # of the cells up to each
-        for cell in cells:
-            digest.update(f"{len(cell)} {cell}".encode())
-            digests.append(digest.digest())
-        ended = _ended.setdefault(self.settings, set())
+            return ToolResult(ToolOutcome.REFUSED, f"Error: the program has {sizes}.", is_over=True)
+        replayed = [*map(_program, earlier)] if settings.session else []
+        replay_seconds, begin = REPLAY_FACTOR * settings.wall_seconds, time.monotonic()
         while True:
-            kept = [place for place, digest in enumerate(digests) if digest not in ended]
-            # a program that ended its process is run again where it is called again
-            if kept[-1:] != [len(cells) - 1]:
-                kept.append(len(cells) - 1)
-            reply = await _pool(self.settings).run([cells[place] for place in kept])
-            if self.settings.session and not reply.is_done:
-                ended.add(digests[kept[reply.begun - 1]])
-            if reply.begun == len(kept):
-                return _result(reply, self.settings)
+            reply = await _pool(settings).run([*replayed, program])
+            result = _result(reply, settings)
+            if reply.begun > len(replayed):
+                return replace(result, is_over=settings.session and not reply.is_done)
+            if result.outcome is ToolOutcome.TIMEOUT or time.monotonic() - begin > replay_seconds:
+                slow = f"TimeoutError: the earlier calls took more than {replay_seconds:g} s to run again"
+                return ToolResult(ToolOutcome.TIMEOUT, slow, is_over=True)
+            del replayed[reply.begun - 1]
 
 
 def _program(arguments: Arguments) -> str:
@@ -201,8 +202,6 @@ def _outcome(reply: Reply, settings: PythonSettings) -> tuple[ToolOutcome, str]:
     return ToolOutcome.OK, ""
 
 
-_ended: dict[PythonSettings, set[bytes]] = {}
-"""of sessions: digests of the calls up to one that ended its process"""
 _pools: dict[PythonSettings, Pool] = {}
 _pools_lock = threading.Lock()
 
