@@ -7,7 +7,12 @@
 # On preemption SLURM sends SIGTERM to job steps alone, so there is a step that does nothing but end at it. `scancel`
 # sends SIGTERM to all processes, and SIGKILL later: Ray, which must live until the save, blocks it.
 set -euo pipefail
-ray=/tmp/rtpo-$SLURM_JOB_ID # short: the paths of sockets have a limit
+echo "python: $(command -v python || echo none)"
+# Ray lets everyone write into its own folder, so that lies in one that is this user's alone, of a name that nobody can
+# foresee. Short: the paths of sockets have a limit
+room=$(mktemp --dry-run "/tmp/rtpo-$SLURM_JOB_ID-XXXXXX")
+ray=$room/ray
+export room
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN # others on these nodes may not use this Ray
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 head='' nodes='' element='' is_over=''
@@ -20,13 +25,23 @@ export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$cache/inductor}
 node=(--num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$RAY_GPUS" --min-worker-port=0 --max-worker-port=0
     --dashboard-agent-listen-port=0 --include-log-monitor=false --block)
 
+own_folder() { # made, or of this user alone: another user of the node may have been there first
+    mkdir -m 700 "$1" 2>/dev/null || { [ ! -L "$1" ] && [ -d "$1" ] && [ -O "$1" ] && [ "$(stat -c %a "$1")" = 700 ]; } ||
+        { echo "$1 is not a folder of this user alone${2:-}" >&2 && return 1; }
+}
+
+prepare_node() {
+    clear_up
+    [[ $TRITON_CACHE_DIR:$VLLM_CACHE_ROOT:$TORCHINDUCTOR_CACHE_DIR != *"$cache"/* ]] ||
+        own_folder "$cache" ": set TRITON_CACHE_DIR, VLLM_CACHE_ROOT and TORCHINDUCTOR_CACHE_DIR elsewhere"
+    own_folder "$room"
+}
+
 clear_up() { # what is left on a node by this user's jobs that SIGKILL ended; a requeued job keeps its number
     local at_work left
-    mkdir -p -m 700 "$cache"
-    [ -O "$cache" ] || { echo "$cache belongs to another user: set TRITON_CACHE_DIR and the like elsewhere" >&2 && exit 1; }
     at_work=$(squeue --noheader --format=%A) || return 0
     for left in /tmp/rtpo-*; do
-        if [[ -O $left && $left =~ ^/tmp/rtpo-([0-9]+)(\.log)?$ ]] &&
+        if [[ -O $left && $left =~ ^/tmp/rtpo-([0-9]+)-[^/]+$ && $left != "$room" ]] &&
             { [ "${BASH_REMATCH[1]}" = "$SLURM_JOB_ID" ] || ! grep -qx "${BASH_REMATCH[1]}" <<<"$at_work"; }; then
             rm -rf "$left" || true
         fi
@@ -40,11 +55,11 @@ start_ray() {
     client=$(python -c 'import socket; print(socket.create_server(("", 0)).getsockname()[1])')
     setsid setpriv --pdeathsig=KILL env --block-signal=TERM ray start --head --port=0 \
         --ray-client-server-port="$client" --temp-dir="$ray" --include-dashboard=false --no-monitor \
-        --disable-usage-stats "${node[@]}" >"$ray.log" 2>&1 &
+        --disable-usage-stats "${node[@]}" >"$room/log" 2>&1 &
     head=$!
     hear_preemption &
     until [ -s "$ray/ray_current_cluster" ]; do
-        kill -0 "$head" || { cat "$ray.log" && exit 1; }
+        kill -0 "$head" || { cat "$room/log" && exit 1; }
         sleep 0.2
     done
     RAY_ADDRESS=$(cat "$ray/ray_current_cluster")
@@ -68,8 +83,8 @@ stop_ray() {
     [ -z "$head" ] || { kill -KILL -- "-$head" && wait "$head"; } 2>/dev/null || true
     [ -z "$nodes" ] || { kill "$nodes" && wait "$nodes"; } || true
     for _ in {1..25}; do [ -n "$(jobs -pr)" ] && sleep 0.2; done # the step ends with Ray
-    for _ in {1..50}; do rm -rf "$ray" "$ray.log" 2>/dev/null && break || sleep 0.2; done # workers may still write
-    [ "$SLURM_NNODES" = 1 ] || srun --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" rm -rf "$ray" || true
+    for _ in {1..50}; do rm -rf "$room" 2>/dev/null && break || sleep 0.2; done # workers may still write
+    [ "$SLURM_NNODES" = 1 ] || srun --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" rm -rf "$room" || true
 }
 
 finish() {
@@ -92,8 +107,8 @@ pass_on() {
 trap finish EXIT
 trap pass_on USR1
 trap 'is_over=yes; pass_on' TERM
-export -f clear_up
-srun --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" bash -c clear_up
+export -f prepare_node clear_up own_folder
+srun --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" bash -ec prepare_node
 start_ray
 setpriv --pdeathsig=KILL python experiments/launch.py element "$1" "$SLURM_ARRAY_TASK_ID" "${@:2}" &
 element=$!

@@ -163,6 +163,58 @@ def test_every_launcher_is_bash_and_every_experiment_has_one() -> None:
     assert sorted(named) == experiments()
 
 
+@pytest.mark.parametrize(
+    ("active", "chosen"),
+    [
+        ({}, ".venv"),
+        ({"CONDA_PREFIX": "conda", "CONDA_DEFAULT_ENV": "base"}, ".venv"),  # active in every shell of many users
+        ({"CONDA_PREFIX": "conda", "CONDA_DEFAULT_ENV": "rtpo"}, "conda"),
+        ({"CONDA_PREFIX": "conda"}, "conda"),
+        ({"VIRTUAL_ENV": "mine", "CONDA_PREFIX": "conda", "CONDA_DEFAULT_ENV": "base"}, "mine"),
+    ],
+)
+def test_a_launcher_takes_the_active_environment_and_names_it_first(
+    active: dict[str, str], chosen: str, tmp_path: Path
+) -> None:
+    for name in (".venv", "conda", "mine"):
+        python = tmp_path / name / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text('#!/bin/sh\necho "ran by $0"\n')
+        python.chmod(0o755)
+    (tmp_path / "slurm").mkdir()
+    script = f"here={tmp_path}/slurm; . {PROJECT}/slurm/common.sh main_table"
+    prefixes = {key: value if key == "CONDA_DEFAULT_ENV" else str(tmp_path / value) for key, value in active.items()}
+    environment = {"PATH": os.defpath} | prefixes
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
+    python = tmp_path / chosen / "bin" / "python"
+    assert done.stdout.splitlines() == [f"python: {python}", f"ran by {python}"]
+
+
+def test_a_node_gives_an_element_a_folder_of_its_users_alone_or_fails(tmp_path: Path) -> None:
+    """Whoever else could write there would name the Ray to which the element shows its token."""
+    script = (PROJECT / "slurm" / "element.sh").read_text()
+    function = re.search(r"^own_folder\(\).*?^}", script, re.MULTILINE | re.DOTALL)
+    assert function is not None
+
+    def is_taken(place: Path) -> bool:
+        command = ["bash", "-c", f'{function[0]}\numask 0; own_folder "$1"', "bash", str(place)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    new, own, link = tmp_path / "new", tmp_path / "own", tmp_path / "link"
+    assert is_taken(new)
+    assert new.stat().st_mode & 0o777 == 0o700
+    assert is_taken(new)
+    own.mkdir()
+    for mode in (0o777, 0o755, 0o770):
+        own.chmod(mode)
+        assert not is_taken(own)
+    link.symlink_to(new)
+    assert not is_taken(link)
+    if os.getuid() == 0:
+        os.chown(new, 65534, 65534)
+        assert not is_taken(new)
+
+
 @on_slurm
 @pytest.mark.usefixtures("cluster")
 def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_stopped_and_cancelled(
@@ -172,9 +224,7 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
     cancelled as it trains shares a node with it."""
     results, logs = tmp_path / "results", tmp_path / "logs" / "main_table"
     monkeypatch.setenv("SBATCH_EXPORT", "NONE")  # as a cluster may have it
-    killed = Path("/tmp/rtpo-999999999")
-    (killed / "sockets").mkdir(parents=True)
-    killed.with_suffix(".log").touch()
+    Path("/tmp/rtpo-999999999-killed/sockets").mkdir(parents=True)
 
     # the controller is a job too, of which SLURM runs a copy
     of_two = (*SHORT, "algorithm=rtpo", "algorithm.trunks=2", "experiment_name=two_nodes", "profile.nodes=2")
@@ -201,7 +251,7 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
     subprocess.run(["scontrol", "release", stopped], check=True)
     wait_until(lambda: "back to the queue" in log.read_text(), "two nodes are preempted")
     assert nodes_of("AgentWorker", preempted) == []
-    wait_until(Path(f"/tmp/rtpo-{stopped}.log").exists, "Ray starts on one node")
+    wait_until(lambda: any(Path("/tmp").glob(f"rtpo-{stopped}-*/log")), "Ray starts on one node")
     assert launch.main(["stop", "main_table", "profile=toy", *of_one, f"results={results}"]) == 0
     assert f"{stopped}_0" in capsys.readouterr().out
     wait_until(lambda: f"{stopped}_0" not in queue(), "one node is stopped before it trains")
