@@ -39,7 +39,7 @@ from analysis.summary import summarise
 from experiments import following
 from experiments.training import train
 from rtpo.core.files import write_whole
-from rtpo.core.names import nearest
+from rtpo.core.names import counted, nearest
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
@@ -300,12 +300,12 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
     needed = elements[0].run.profile.required_cpus
     if asked.cpus * asked.nodes < needed:
         raise ConfigError(
-            f"launch.resources.cpus is {asked.cpus} on each of {asked.nodes} node(s), and the training processes with "
-            f"their engines need {needed} in all: Ray would wait for ever. Ask for more."
+            f"launch.resources.cpus is {asked.cpus} on each of {counted(asked.nodes, 'node')}, and the training "
+            f"processes with their engines need {needed} in all: Ray would wait for ever. Ask for more."
         )
     waiting = launch.incomplete
     if not waiting:
-        print(f"{launch.name}, profile {launch.first.profile}: all {len(elements)} elements are complete")
+        print(f"{launch.name}, profile {launch.first.profile}: all of {counted(len(elements), 'element')} complete")
         return
     job, script = options(launch), (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
     sbatch("--test-only", *job, *script)  # an array that no node could run would be taken
@@ -332,9 +332,11 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
     )
     done = len(elements) - len(waiting)
     complete = f"; {done} of {len(elements)} are complete" if done else ""
-    print(f"{launch.name}, profile {launch.first.profile}: {len(waiting)} elements submitted as job {array}{complete}")
+    sent = counted(len(waiting), "element")
+    print(f"{launch.name}, profile {launch.first.profile}: {sent} submitted as job {array}{complete}")
     print(
-        f"each element: {asked.nodes} node(s) with {asked.gpus} GPUs, {asked.cpus} CPUs and {asked.memory_gb} GB, "
+        f"each element: {counted(asked.nodes, 'node')} with {counted(asked.gpus, 'GPU')}, "
+        f"{counted(asked.cpus, 'CPU')} and {asked.memory_gb} GB, "
         f"at most {asked.minutes} minutes before it is requeued"
     )
     print(f"tables: job {after}, after all elements have ended")

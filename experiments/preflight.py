@@ -10,6 +10,7 @@ Those that begin with `evaluate.` are settings of experiments/evaluate.py.
 import sys
 from collections.abc import Sequence
 
+from rtpo.core.names import counted
 from rtpo.planning.preflight import problems
 from rtpo.run.cli import Parser, command
 from rtpo.run.experiments import load_experiment, of_evaluation
@@ -27,10 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ours, evaluation = of_evaluation(options.overrides)
     experiment = load_experiment(options.experiment, ours)
     faults = problems(experiment, here=options.here, evaluation=evaluation)
-    what = f"{experiment.name}, profile {experiment.profile}, {len(experiment.elements)} elements"
+    what = f"{experiment.name}, profile {experiment.profile}, {counted(len(experiment.elements), 'element')}"
     if faults:
         print("\n".join(faults), file=sys.stderr)
-        print(f"{what}: {len(faults)} problem(s)", file=sys.stderr)
+        print(f"{what}: {counted(len(faults), 'problem')}", file=sys.stderr)
         return 1
     machine = "this machine" if options.here else "not checked: this machine (--here)"
     print(f"{what}: nothing is missing: models, data, benchmarks, packages, run folders, disk; {machine}")

@@ -15,6 +15,11 @@ def nearest(name: str, known: Collection[str]) -> str:
     return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}" if known else "it has none"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`; the plural takes an s."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def some(names: Sequence[Any]) -> str:
     """The first SOME names, and how many more there are."""
     more = f" and {len(names) - SOME} more" if len(names) > SOME else ""
