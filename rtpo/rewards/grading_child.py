@@ -2,7 +2,7 @@
 `seconds` of CPU time; a verdict out.
 
 math-verify works in this process's main thread, with its own clocks off: they turn a comparison that takes too long
-into False. The kernel's clock ends the process instead, by SIGPROF. Run by its path; imports nothing of the project.
+into False. The kernel's clock ends the process instead, by SIGPROF. Run by its path.
 """
 
 import json
@@ -21,6 +21,9 @@ from math_verify.grader import is_equation
 from sympy import Eq, FiniteSet, Interval, Matrix, MatrixBase, Rational, Tuple
 from sympy.core.random import seed
 
+from rtpo.rewards.math_verify_mends import install
+
+install()
 MEMORY_BYTES = 1 << 30
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _TEXT = r"\\(?:text|mbox)\s*\{([^{}]*)\}"

@@ -1,0 +1,80 @@
+"""What math-verify 0.9.0 compares wrongly, put right in place; a newer version may take parts of it away.
+
+math-verify rounds decimals at six places and takes differences below 1e-16 for 0 (huggingface/Math-Verify, 14 and 21),
+so that 0.0000003 equals 0.0000004 and 1/2^99 equals 1/2^98.
+"""
+
+from decimal import Decimal
+from typing import Any, Final
+
+from math_verify import grader
+from sympy import Expr, Float, Integer, MatrixBase, Rational
+
+PLACES: Final = 6
+"""decimal places, and significant digits of what is below 0.1, to which a decimal is compared"""
+_FEWEST_DIGITS: Final = 5
+_DIGITS: Final = 60
+_TOLERANCE: Final = Rational(1, 10**40)
+_PRIMES: Final = (2, 3, 5, 7, 11, 13)
+
+_numeric_eq = grader.sympy_numeric_eq
+
+
+def numeric_eq(left: Any, right: Any, float_rounding: int, numeric_precision: int) -> bool:
+    """math-verify's comparison by value. Rationals are compared exactly, decimals to PLACES, all else relatively."""
+    are_matrices = isinstance(left, MatrixBase) and isinstance(right, MatrixBase)
+    integers = [grader.is_atomic_or_pct_atomic(side, Integer) for side in (left, right)]
+    if are_matrices or all(integers) or not isinstance(left, Expr) or not isinstance(right, Expr):
+        return bool(_numeric_eq(left, right, float_rounding, numeric_precision))
+    left, right = grader.safe_sympy_doit(left), grader.safe_sympy_doit(right)
+    symbols = left.free_symbols | right.free_symbols
+    if not symbols:
+        return _are_equal(left, right)
+    if not _numeric_eq(left, right, float_rounding, numeric_precision):
+        return False
+    # differences that math-verify takes for 0 show at a point
+    point = {
+        symbol: Rational(_PRIMES[place % len(_PRIMES)] + place, 17)
+        for place, symbol in enumerate(sorted(symbols, key=str))
+    }
+    return _are_equal(left.subs(point), right.subs(point))
+
+
+def _are_equal(left: Expr, right: Expr) -> bool:
+    if left == right:
+        return True
+    if isinstance(left, Rational) and isinstance(right, Rational):
+        return False
+    if left.has(Float) or right.has(Float):
+        return _are_equal_decimals(left, right)
+    values = left.evalf(_DIGITS), right.evalf(_DIGITS)
+    if not all(value.is_number and value.is_finite for value in values):
+        return False
+    return bool(abs(values[0] - values[1]) <= _TOLERANCE * max(abs(values[0]), abs(values[1])))
+
+
+def _are_equal_decimals(left: Expr, right: Expr) -> bool:
+    """Both rounded at the sixth place, or the sixth digit of smaller numbers; or, where one was written to fewer digits
+    than that, but five or more and six places, at its last place."""
+    values = [side.evalf() for side in (left, right)]
+    if not all(value.is_extended_real for value in values):
+        parts = zip(left.as_real_imag(), right.as_real_imag(), strict=True)
+        return all(part.is_real and other.is_real and _are_equal(part, other) for part, other in parts)
+    if not all(value.is_Float or value.is_Rational for value in values):
+        return False
+    decimals = [Decimal(str(value.evalf())) for value in values]
+    size = max(map(abs, decimals))
+    if size == 0:
+        return True
+    places = max(PLACES, PLACES - 1 - size.adjusted())
+    for side, decimal in zip((left, right), decimals, strict=True):
+        written = decimal.normalize().as_tuple()
+        assert isinstance(written.exponent, int)
+        if isinstance(side, Float) and -written.exponent >= PLACES and len(written.digits) >= _FEWEST_DIGITS:
+            places = min(places, -written.exponent)
+    return round(decimals[0], places) == round(decimals[1], places)
+
+
+def install() -> None:
+    """In this process, for all comparisons that math-verify makes: of elements, entries and ends, too."""
+    grader.sympy_numeric_eq = numeric_eq
