@@ -12,7 +12,8 @@
 `steps`, a row an update of a data step, and one row with update NA for a step without updates:
     run, step, update
     of the step: tasks, success, mean_reward, rollouts, generated_tokens, wall_seconds and seconds_<phase> (totals up to
-    its end), sampled_rollouts, sampled_turns, sampled_tokens (of the step), algorithm/<name> (what it recorded)
+    its end), success_rollouts (that success is the share of), sampled_rollouts, sampled_turns, sampled_tokens (of the
+    step), algorithm/<name> (what it recorded)
     of the update: rows, trained_tokens, tied_rows, optimizer_steps, lr, grad_norm, clip_fraction, entropy, residual,
     kl (k1, nats a token, rollout to training), kl_context and kl_engine (its parts), ties (share of groups whose
     advantages are all 0); by turn k: kl_k, kl_context_k, kl_engine_k, ties_k
@@ -38,13 +39,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.looks import styles
+from analysis.looks import by_number, styles
 from analysis.run_folder import run_rows
 from rtpo.core.files import SUMS, disk_errors, flush, partial_of, sha256, write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.config import leaves
 from rtpo.run.kept import check_kept, is_kept, new_sums, parquet_of
+from rtpo.run.naming import setting, settings_in
 from rtpo.run.records import OWN_SETTINGS, is_same
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -274,7 +276,21 @@ def groups(frames: Frames, own: Collection[str] = OWN_SETTINGS) -> dict[str, Fra
     by_label = {label: runs[runs["label"] == label] for label in styles(runs["label"].unique())}
     for each in by_label.values():
         _check_alike(each, own)
-    return {label: frames.of(each["run"]) for label, each in by_label.items()}
+    return {label: frames.of(by_label[label]["run"]) for label in _by_value(by_label)}
+
+
+def _by_value(runs: Mapping[str, pd.DataFrame]) -> list[str]:
+    """The labels with those of a method by the values of the fields that any label names, its default among them."""
+    methods = list(dict.fromkeys(label.partition(",")[0] for label in runs))
+    if not (names := sorted({name for label in runs for name in settings_in(label)})):
+        return list(runs)
+
+    def key(label: str) -> tuple[int, list[list[str | float]]]:
+        config, own = json.loads(runs[label]["config"].iloc[0]), settings_in(label)
+        values = [own.get(name) or setting(config, name) or "" for name in names]
+        return methods.index(label.partition(",")[0]), list(map(by_number, values))
+
+    return sorted(runs, key=key)
 
 
 def over_warm_starts(frames: Frames, own: Collection[str] = ()) -> dict[str, Frames]:

@@ -48,17 +48,32 @@ class Style:
 def styles(labels: Iterable[str]) -> dict[str, Style]:
     """The style of each label, in the order of rows and legends.
 
-    The labels of TITLES come first and always look the same; others follow by name, numbers by size, with what comes
-    next. Fields that several labels all name alike (`rtpo.run.naming`) are in none of their titles.
+    The labels of TITLES come first; others follow by name, numbers by size. Colour and marker are the method's
+    (`method_of`); labels of one method differ in their lines. Fields that several labels all name alike
+    (`rtpo.run.naming`) are in none of their titles.
     """
     present = set(labels)
-    order = [*TITLES, *sorted(present - TITLES.keys(), key=_by_number)]
+    order = [*TITLES, *sorted(present - TITLES.keys(), key=by_number)]
+    methods = [*TITLES, *sorted({*map(method_of, present)} - TITLES.keys(), key=by_number)]
     shared = set.intersection(*({*label.split(",")[1:]} for label in present)) if len(present) > 1 else set()
-    return {
-        label: Style(rank, title_of(label, shared), *LOOKS.get(label, look_at(rank)))
-        for rank, label in enumerate(order)
-        if label in present
-    }
+    shown: dict[str, Style] = {}
+    for rank, label in enumerate(order):
+        if label in present:
+            method = method_of(label)
+            colour, marker, line = LOOKS.get(method, look_at(methods.index(method)))
+            taken = {each.line for each in shown.values() if (each.colour, each.marker) == (colour, marker)}
+            line = next((other for other in (line, *LINES) if other not in taken), line)
+            shown[label] = Style(rank, title_of(label, shared), colour, marker, line)
+    return shown
+
+
+def method_of(label: str) -> str:
+    """The method that a label is a configuration of: without the fields that it names, and the nearest that has a look
+    of its own."""
+    label = label.partition(",")[0]
+    while label not in LOOKS and (base := base_of(label)) is not None:
+        label = base
+    return label
 
 
 def base_of(label: str) -> str | None:
@@ -75,7 +90,8 @@ def title_of(label: str, left_out: Collection[str] = ()) -> str:
     return ", ".join([title, *(field for field in fields if field not in left_out)])
 
 
-def _by_number(label: str) -> list[str | float]:
+def by_number(label: str) -> list[str | float]:
+    """A key by which texts are in order, numbers in them by size."""
     parts = re.split(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", label)
     return [float(part) if place % 2 else part for place, part in enumerate(parts)]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.load import Frames
-from analysis.stats import Interval, interval
+from analysis.stats import Interval, interval, wilson
 from rtpo.errors import DataError
 
 RECORDED = "algorithm/"
@@ -187,6 +187,20 @@ def curve_over_runs(group: Frames, key: str) -> pd.DataFrame:
         return pd.DataFrame({"x": [], "mean": [], "low": [], "high": []})
     points = _common_points([part["rollouts"].to_numpy() for part in curves])
     return spread(pd.DataFrame({n: np.interp(points, c["rollouts"], c[key]) for n, c in enumerate(curves)}, points))
+
+
+def training_success(group: Frames) -> pd.DataFrame:
+    """`curve_over_runs` of success; of one run with Wilson's interval over the rollouts of each step's first call, of
+    which it is the share, where the records have their number."""
+    curve = curve_over_runs(group, "success")
+    if len(group.names) > 1 or "success_rollouts" not in group.steps:
+        return curve
+    steps = whole_steps(group).dropna(subset=["success"])
+    by_step = group.steps.drop_duplicates("step").set_index("step")["success_rollouts"]
+    counts = by_step.reindex(steps.index.get_level_values("step")).to_numpy(float)
+    means = curve["mean"].to_numpy(float)
+    bounds = [wilson(mean, int(n)) if n >= 1 else (mean, mean) for mean, n in zip(means, counts, strict=True)]
+    return curve.assign(low=[low for low, _ in bounds], high=[high for _, high in bounds])
 
 
 def by_turn(group: Frames, key: str = "kl") -> pd.DataFrame:

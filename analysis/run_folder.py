@@ -13,6 +13,7 @@ import pandas as pd
 from rtpo.core.files import whole_lines
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
 from rtpo.errors import DataError
+from rtpo.harness.diagnostics import first_calls
 from rtpo.run.records import SCHEMA, json_object, no_run, read_config, read_manifest, require
 from rtpo.types import Termination
 
@@ -138,6 +139,7 @@ def _step_rows(line: Line) -> list[Row]:
         "step": line["step"],
         "tasks": line.get("tasks", 0),
         **{key: line[key] for key in STEP_COLUMNS},
+        "success_rollouts": sum(call["graded"] for call in first_calls(calls)) if calls else None,
         **{f"seconds_{phase}": value for phase, value in line["seconds"].items()},
         **{"sampled_rollouts": rollouts, "sampled_turns": turns, "sampled_tokens": tokens},
         **{f"algorithm/{name}": float(value) for name, value in line.get("algorithm", {}).items()},

@@ -1,7 +1,8 @@
 """A table of runs: a row a configuration, and columns to choose from (docs/run/runs.md)."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
 from pathlib import Path
@@ -19,10 +20,10 @@ from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.naming import setting, settings_in
 
-SHORT = ("method", "rollouts", "before", "after", "greedy", "ratio", "seconds")
-"""what a terminal shows"""
+SHORT = ("method", "seeds", "rollouts", "before", "after", "greedy_before", "greedy", "ratio", "seconds")
+"""what a terminal shows; the caption has the seeds where all rows have as many"""
 BEST = ("after", "greedy", "paper", "gain")
-"""columns in which the best mean is bold"""
+"""columns in which the best mean is bold, where its interval sets it apart"""
 ABLATIONS, BASES = "ablations_", ("main_table_", "drift_")
 """before <profile>_<task>: the experiment of all ablations, and those whose configurations they change"""
 CONTEXTS = ["rollout_context", "training_context"]
@@ -106,13 +107,17 @@ COLUMNS: dict[str, Column] = {
     "gain": Column("Gain", _gain),
     "paper": Column("After, paper's decoding", lambda group: success(group, mode="paper")),
     "greedy_before": Column("Greedy, before", lambda group: success(group, "before", "greedy")),
-    "greedy": Column("Greedy", lambda group: success(group, mode="greedy")),
+    "greedy": Column("Greedy, after", lambda group: success(group, mode="greedy")),
     "ratio": Column("Ratio", _ratio),
     "kl": Column("KL", lambda group: steps(group, "kl", 4)),
     "ties": Column("Zero advantages, %", lambda group: steps(group, "ties", 1, 100)),
     "seconds": Column("Seconds", _ledger("training_seconds")),
 }
 """by the name that --columns takes; docs/results/metrics.md says what each is"""
+
+
+SEEDS = COLUMNS["seeds"].title
+ASIDE = re.compile(r" \([^()]*\)")
 
 
 def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
@@ -154,32 +159,67 @@ def folder_table(folders: Sequence[Path], columns: Sequence[str] = ()) -> Table:
     return _table("runs", f"Runs of {', '.join(names)}.", rows, columns, notes)
 
 
-def _table(name: str, title: str, rows: Sequence[Frames], columns: Sequence[str], notes: Sequence[str]) -> Table:
+def _table(
+    name: str, title_of_table: str, rows: Sequence[Frames], columns: Sequence[str], notes: Sequence[str]
+) -> Table:
     """With a column for each field of the configuration in which rows differ; without chosen columns, all that say
     something, those of benchmarks, and those that algorithms recorded."""
     if unknown := [key for key in columns if key not in COLUMNS]:
         raise ConfigError(f"--columns: {unknown[0]!r} is no column; {nearest(unknown[0], COLUMNS)}.")
-    several = {experiment for group in rows for experiment in group.runs["experiment"]}
-    keys = columns or [key for key in COLUMNS if key != "experiment" or len(several) > 1]
+    several = list(dict.fromkeys(experiment for group in rows for experiment in group.runs["experiment"]))
+    counts = [len(group.runs) for group in rows]
+    keys = list(columns) or [key for key in COLUMNS if key != "experiment"]
     cells = {COLUMNS[key].title: [COLUMNS[key].cell(group) for group in rows] for key in keys}
     if not columns:
         recorded = sorted({key for group in rows for key in metrics.recorded(group)})
         cells = {title: column for title, column in cells.items() if not _is_empty(title, column)}
         cells |= _benchmarks(rows) | {key: [steps(group, key, 4) for group in rows] for key in recorded}
     frame = pd.DataFrame(cells, dtype=object)
-    labels, method = 1, COLUMNS["method"].title
-    if "method" in keys:
-        named = [(group, settings_in(group.label)) for group in rows]
-        frame[method] = [title_of(group.label, [f"{key}={own[key]}" for key in own]) for group, own in named]
-        for key in dict.fromkeys(key for _, own in named for key in own):
-            values = [own.get(key) or setting(group.config, key) or NO_VALUE for group, own in named]
-            if len(set(values)) > 1:
-                is_title = key in map(str.lower, frame.columns)
-                frame.insert(labels, f"{key}, as set" if is_title else key, values)
-                labels += 1
+    named = _labels(rows) if "method" in keys else {}
+    added = [key for key, is_needed in (("experiment", len(several) > 1), ("seeds", len(set(counts)) > 1)) if is_needed]
+    named |= {COLUMNS[key].title: [COLUMNS[key].cell(group) for group in rows] for key in added if key not in keys}
+    for place, (title, values) in enumerate(named.items()):
+        frame = frame.drop(columns=title, errors="ignore")
+        frame.insert(place, title, values)
+    if "method" in keys and frame.iloc[:, : len(named)].astype(str).duplicated().any():
+        frame.insert(1, "Label", [f"`{group.label}`" for group in rows])
+        named["Label"] = []
     best = [COLUMNS[key].title for key in BEST if COLUMNS[key].title in frame]
-    caption = f"{title} {CAPTION}{TOY if all(group.runs['profile'].iloc[0] == 'toy' for group in rows) else ''}"
-    return Table(name, tables.bold_best(frame, best), caption, tuple(notes), labels=labels)
+    frame = tables.bold_best(frame, best)
+    seeds = f" {_seeds(counts[0])} each." if len(set(counts)) == 1 else ""
+    toy = TOY if all(group.runs["profile"].iloc[0] == "toy" for group in rows) else ""
+    every = (*_about_cells(frame, rows, counts), *notes)
+    return Table(name, frame, f"{title_of_table} {CAPTION}{seeds}{toy}", every, labels=max(1, len(named)))
+
+
+def _labels(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
+    """The columns that tell configurations apart: their names, and each field that the names of some have."""
+    named = [(group, settings_in(group.label)) for group in rows]
+    titles: list[Cell] = [title_of(group.label, [f"{key}={own[key]}" for key in own]) for group, own in named]
+    columns = {COLUMNS["method"].title: titles}
+    for key in dict.fromkeys(key for _, own in named for key in own):
+        values: list[Cell] = [own.get(key) or setting(group.config, key) or NO_VALUE for group, own in named]
+        if len(set(values)) > 1:
+            is_title = key in (column.title.lower() for column in COLUMNS.values())
+            columns[f"{key}, as set" if is_title else key] = values
+    return columns
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' * (count != 1)}"
+
+
+def _about_cells(frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[int]) -> Iterator[str]:
+    """What intervals of one seed say, and which answers are left out because they could not be graded."""
+    has_intervals = any(isinstance(cell, Number) and not isnan(cell.low) for cell in frame.to_numpy().flat)
+    if has_intervals and min(counts) == 1:
+        yield "Intervals of 1 seed are over questions alone and say nothing about other seeds."
+    for group in rows:
+        for (when, mode), part in group.questions.groupby(["when", "mode"], sort=False):
+            asked, graded = int(part["samples"].sum()), int(part["graded"].sum())
+            if graded < asked:
+                what = f"{asked - graded:,} of {asked:,} answers {when} training ({mode})"
+                yield f"Ungradable, and left out: {what} of {title_of(group.label)}."
 
 
 def _is_empty(title: str, cells: Iterable[Cell]) -> bool:
@@ -217,11 +257,17 @@ def decoded(decoding: Mapping[str, float]) -> str:
 
 
 def short(table: Table) -> Table:
-    """What a terminal has room for: the columns of SHORT, short names of methods, one interval."""
+    """What a terminal has room for: the columns of SHORT, names of methods without what stands in parentheses where
+    they still differ, one interval."""
     method, *others = (COLUMNS[key].title for key in SHORT)
-    titles = [method, *table.header[1 : table.labels], *others]
+    titles = [*table.header[: table.labels], *(title for title in others if title not in table.header[: table.labels])]
     frame = table.frame[[title for title in titles if title in table.frame]].copy()
-    frame[method] = [text.partition(" (")[0] for text in frame[method]]
+    if table.header[0] == method:
+        names = frame.iloc[:, : table.labels].assign(**{method: [ASIDE.sub("", text) for text in frame[method]]})
+        if not names.astype(str).duplicated().any():
+            frame[method] = names[method]
+    if SEEDS in frame and len({*map(str, frame[SEEDS])}) == 1:
+        frame = frame.drop(columns=SEEDS)
     if (before := COLUMNS["before"].title) in frame:
         frame[before] = frame[before].map(lambda cell: replace(cell, low=nan) if isinstance(cell, Number) else cell)
     return replace(table, frame=frame)

@@ -49,8 +49,13 @@ class Number:
     note: str = ""
     is_bold: bool = False
 
+    @property
+    def shown(self) -> str:
+        """The number alone, rounded."""
+        return number(self.value, self.digits, self.scale, self.sign)
+
     def __str__(self) -> str:
-        text = number(self.value, self.digits, self.scale, self.sign)
+        text = self.shown
         if not isnan(self.low):
             ends = (number(end, self.digits, self.scale, self.sign) for end in (self.low, self.high))
             text += f" [{', '.join(ends)}]"
@@ -106,13 +111,18 @@ def percent_cell(interval: Interval | None, sign: bool = False) -> Cell:
 
 
 def bold_best(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
-    """The frame with the largest number of each of these columns in bold, where there are several."""
+    """The frame with the best of each of these columns in bold, and all that are shown equal to it, where their
+    intervals lie above those of all other rows."""
     frame = frame.copy()
     for column in columns:
         numbers = {row: value for row, value in frame[column].items() if isinstance(value, Number)}
-        if len(numbers) > 1:
-            best = max(numbers, key=lambda row: numbers[row].value)
-            frame[column] = frame[column].where(frame.index != best, replace(numbers[best], is_bold=True))
+        best = max((value.value for value in numbers.values()), default=nan)
+        first = {row for row, value in numbers.items() if value.shown == replace(value, value=best).shown}
+        rest = [value for row, value in numbers.items() if row not in first]
+        # of what has no interval nothing is set apart; a comparison with NaN is false
+        if rest and all(numbers[row].low > other.high for row in first for other in rest):
+            bold = {row: replace(numbers[row], is_bold=True) for row in first}
+            frame[column] = [bold.get(row, value) for row, value in frame[column].items()]
     return frame
 
 

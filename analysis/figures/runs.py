@@ -20,7 +20,7 @@ APART = 0.012
 """between the held-out marks of several configurations, as a share of the rollouts"""
 RATIO, KL = (1.0, 0.1), (0.0, 0.05)
 """the value without mismatch, and the least span of an axis"""
-X = "Training rollouts"
+X, SUCCESS = "Training rollouts", "Success, %"
 BEFORE = "A step stands at the rollouts used before it; a last step with fewer tasks is left out."
 
 
@@ -37,25 +37,35 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
     placed = [(place, *each) for place, each in enumerate(configurations.items())]
     success = [_success_lines(frames, looks[label], place, several) for place, label, frames in placed]
     panels = [
-        Panel("Success, %", [*chain(*success)], X, framed=[plots.from_zero]),
+        Panel(SUCCESS, [*chain(*success)], X, framed=[plots.from_zero]),
         Panel("Ratio, training / rollout", [line("ratio", *each) for each in placed], X, framed=[plots.around(*RATIO)]),
         Panel("KL (k1), nats a token", [line("kl", *each) for each in placed], X, framed=[plots.around(*KL)]),
     ]
+    panels = [panel for panel in panels if any(len(line.values) > 1 for line in panel.lines)]
+    if not panels:
+        names = ", ".join(name for frames in configurations.values() for name in frames.names)
+        raise DataError(f"{names}: there is no curve to draw of a single step, without an evaluation before training.")
+    has_success = panels[0].title == SUCCESS
     entries = [
-        *(plots.handle(look, 2 * WIDTH) for look in looks.values()),
-        (Line2D([], [], color="0.4", linewidth=THIN), "(a) training batches"),
-        (Line2D([], [], color="0.4", linestyle="", marker="o"), "(a) held-out, 95 % interval"),
+        *(plots.handle(looks[label], 2 * WIDTH) for label in configurations),
+        *([(Line2D([], [], color="0.4", linewidth=THIN), "(a) training batches")] if has_success else []),
+        *(
+            [(Line2D([], [], color="0.4", linestyle="", marker="o"), "(a) held-out, 95 % interval")]
+            if has_success
+            else []
+        ),
         *([plots.band()] if any(len(frames.runs) > 1 for frames in configurations.values()) else []),
     ]
     seeds = " or ".join(map(str, sorted({len(frames.runs) for frames in configurations.values()})))
     first = next(iter(configurations.values())).runs.iloc[0]
-    about = f"{first['experiment']}; profile {first['profile']}; seeds: {seeds}."
+    alone = " Bands of one seed: 95 % intervals over a batch." if seeds.split()[0] == "1" else ""
+    about = f"{first['experiment']}; profile {first['profile']}; seeds: {seeds}.{alone}"
     return plots.sheet([panels], 2.4, f"{about} {_scale(first['profile'])}{BEFORE}", entries)
 
 
 def _success_lines(frames: Frames, look: Style, place: int = 0, several: int = 1) -> list[Line]:
     """Success of training batches, a thin line, and held out, marks with intervals; in percent."""
-    training = plots.scaled(metrics.curve_over_runs(frames, "success"), 100)
+    training = plots.scaled(metrics.training_success(frames), 100)
     held_out = plots.scaled(metrics.held_out_curve(frames), 100)
     shift = APART * (place - (several - 1) / 2) * held_out["rollouts"].max()
     return [

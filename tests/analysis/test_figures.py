@@ -3,14 +3,22 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from synthetic_runs import answers, step, update, write_run
 
 from analysis.figures.paper import FIGURES, PAPER, profiles
+from analysis.figures.runs import training_figure
+from analysis.load import experiment, groups
 from analysis.looks import styles
 from analysis.make_figures import main
 from analysis.plots import is_stale, save
+from analysis.stats import wilson
+from rtpo.errors import DataError
+
+VARIANTS = ("rtpo,lr=0.1", "rtpo,lr=0.2", "rtpo_clip_high", "rtpo_g4", "grpo_exact_lr0.001")
 
 
 def write_curves(results: Path, label: str, task: str, kl: float = 0.1) -> None:
@@ -68,3 +76,31 @@ def test_files_are_made_alike_each_time_and_are_stale_once_a_number_is_other(tmp
     assert not is_stale(files[0], draw)
     values[1] = 0.3
     assert is_stale(files[0], draw)
+
+
+def test_a_method_has_its_colour_and_marker_whatever_its_label_and_lines_differ() -> None:
+    alone = {label: styles([label])[label] for label in ("rtpo", "grpo_exact")}
+    several = styles(["rtpo", "grpo_exact", "grpo", *VARIANTS])
+    for label in (*alone, *VARIANTS):
+        method = next(name for name in alone if label.startswith(name))
+        assert (several[label].colour, several[label].marker) == (alone[method].colour, alone[method].marker)
+    looks = [(look.colour, look.marker, look.line) for look in several.values()]
+    assert len(set(looks)) == len(looks)
+
+
+def test_panels_of_one_point_are_left_out_and_a_batch_of_one_run_has_a_band(tmp_path: Path) -> None:
+    held_out = [*answers("before", "sampled", {"q": [0.0]}), *answers("after", "sampled", {"q": [1.0]}, 1)]
+    calls = [{"rollouts": 8, "graded": 8, "turns": 8, "generated_tokens": 8, "terminations": {}}]
+    steps = [step(place, 10 * place, 0.5, [update(10, 0.1, 0.5)]) | {"rollout_calls": calls} for place in (1, 2)]
+    write_run(tmp_path, "rtpo", 0, steps[:1], held_out)
+    write_run(tmp_path, "rtpo", 0, steps[:1], [], experiment="short")
+    write_run(tmp_path, "rtpo", 0, steps, held_out, experiment="long")
+    (axes,) = training_figure(groups(experiment(tmp_path, "quickstart"))).axes
+    assert axes.get_title().endswith("Success, %")
+    with pytest.raises(DataError, match="rtpo-seed0"):
+        training_figure(groups(experiment(tmp_path, "short")))
+    success, *_ = training_figure(groups(experiment(tmp_path, "long"))).axes
+    (band,) = [each for each in success.collections if isinstance(each, PolyCollection)]
+    low, high = wilson(0.5, 8)
+    heights = np.asarray(band.get_paths()[0].vertices, float)[:, 1]
+    assert (heights.min(), heights.max()) == pytest.approx((100 * low, 100 * high))

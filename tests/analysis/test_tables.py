@@ -2,18 +2,25 @@
 
 import csv
 import itertools
+from math import nan
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from latex import compile_latex
 from synthetic_runs import answers, step, update, write_run
 
 from analysis import make_tables
+from analysis.looks import TITLES
 from analysis.run_table import folder_table, run_table, short
-from analysis.tables import NO_VALUE, NOT_RUN, Number, Table, csv_text, latex
+from analysis.tables import NO_VALUE, NOT_RUN, Number, Table, bold_best, csv_text, latex
 from rtpo.errors import ConfigError, DataError
 
+LABELS = ("grpo_exact_lr0.001", "grpo_exact_lr0.002", "grpo_exact (a)", "grpo_exact (b)", "mine", "rtpo,lr=0.1")
 STEPS = [step(1, 28, 0.5, [update(10, 0.1, 0.5)]), step(2, 56, 0.5, [update(30, 0.2, 0.25)])]
 
 
@@ -32,8 +39,8 @@ def test_cells_are_what_the_records_say(results: Path) -> None:
     rtpo, grpo = (dict(zip(table.header, row, strict=True)) for row in table.rows)
     assert (rtpo["Configuration"], rtpo["Seeds"]) == ("RTPO", "2")
     assert rtpo["Before"].startswith("50.0 [")
-    # Wilson's over two questions
-    assert rtpo["After"] == "**100.0 [34.2, 100.0]**"
+    # Wilson's over two questions, which does not lie above the other's
+    assert rtpo["After"] == "100.0 [34.2, 100.0]"
     assert grpo["After"].startswith("50.0 [")
     # means over steps: kl of 0.1 and 0.2, ties of a half and a quarter
     assert (rtpo["KL"], rtpo["Ratio"], rtpo["Zero advantages, %"]) == ("0.1500", "0.861", "37.5")
@@ -48,6 +55,65 @@ def test_a_run_that_is_not_finished_is_left_out_and_named(results: Path) -> None
     assert all(any("rtpo-seed2" in note for note in shown.notes) for shown in (table, short(table)))
     with pytest.raises(DataError, match="rtpo-seed2"):
         folder_table([results / "quickstart" / "rtpo-seed2"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "bold"),
+    [
+        ([(0.9, 0.8, 1.0), (0.5, 0.4, 0.6)], [True, False]),
+        ([(0.9, 0.55, 1.0), (0.5, 0.4, 0.6)], [False, False]),
+        ([(0.9, 0.8, 1.0), (0.5, 0.4, 0.6), (0.9001, 0.85, 0.95)], [True, False, True]),
+        ([(1.0, nan, nan), (1.0, nan, nan), (0.5, nan, nan)], [False, False, False]),
+        ([(0.9, 0.8, 1.0), (0.9, 0.8, 1.0)], [False, False]),
+        ([(0.9, 0.8, 1.0), (0.5, nan, nan)], [False, False]),
+        ([(0.9, 0.8, 1.0), (0.5, 0.4, 0.6), NOT_RUN], [True, False, False]),
+    ],
+)
+def test_bold_are_all_of_the_best_where_intervals_set_them_apart(cells: list[Any], bold: list[bool]) -> None:
+    column = [cell if isinstance(cell, str) else Number(cell[0], cell[1], cell[2], scale=100) for cell in cells]
+    frame = bold_best(pd.DataFrame({"After": column}, dtype=object), ["After"])
+    assert [isinstance(cell, Number) and cell.is_bold for cell in frame["After"]] == bold
+
+
+@given(st.lists(st.sampled_from([*TITLES, *LABELS]), min_size=1, max_size=6, unique=True), st.integers(1, 2))
+@settings(max_examples=15)
+def test_rows_can_be_told_apart_and_say_their_seeds(labels: list[str], experiments: int) -> None:
+    """Whatever their labels, in one experiment and in two, in the terminal and in all columns."""
+    with TemporaryDirectory() as folder:
+        for number in range(experiments):
+            for place, label in enumerate(labels):
+                for seed in range(1 + place % 2):
+                    write_run(Path(folder), label, seed, STEPS, [], experiment=f"trial_{number}")
+        table = folder_table([Path(folder)])
+    for shown in (table, short(table)):
+        names = [row[: shown.labels] for row in shown.rows]
+        assert len(set(names)) == len(names) == experiments * len(labels)
+        assert "Seeds" in shown.header or "1 seed each" in shown.caption
+        assert ("Seeds" in short(table).header) == (len(labels) > 1)
+
+
+def test_rows_of_a_method_are_in_the_order_of_their_values(tmp_path: Path) -> None:
+    """That of the default among them, which the name leaves out."""
+    for size in (10, 5, 3):
+        label = "grpo" if size == 5 else f"grpo,group_size={size}"
+        config = {"algorithm": {"label": label, "group_size": size}}
+        write_run(tmp_path, label, 0, STEPS, [], config=config)
+    write_run(tmp_path, "rtpo", 0, STEPS, [], config={"algorithm": {"label": "rtpo", "group_size": 3}})
+    table = run_table(tmp_path, "quickstart")
+    assert [row[:2] for row in short(table).rows] == [
+        ("RTPO", "3"),
+        *(("GRPO, flattened history", size) for size in ("3", "5", "10")),
+    ]
+
+
+def test_what_could_not_be_graded_is_said(tmp_path: Path) -> None:
+    after = answers("after", "sampled", {"a": [None, None], "b": [None, None]})
+    write_run(tmp_path, "rtpo", 0, STEPS, after)
+    write_run(tmp_path, "grpo", 0, STEPS, answers("after", "sampled", {"a": [1.0, None], "b": [0.0, 0.0]}))
+    table = run_table(tmp_path, "quickstart")
+    assert dict(zip(table.header, table.rows[0], strict=True))["After"] == NO_VALUE
+    for counts in ("4 of 4", "1 of 4"):
+        assert sum(counts in note for note in short(table).notes) == 1
 
 
 def test_files_are_checked_and_latex_has_the_columns_that_a_page_has_room_for(results: Path) -> None:

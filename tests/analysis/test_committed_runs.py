@@ -1,0 +1,96 @@
+"""Every committed run is of the configuration that configs/ gives its name today.
+
+The rule is that of the tables (`rtpo.run.records.differences`): a field that both have and that differs fails; so does
+one that only the record or only configs/ has, unless it is off (absent, null and false say the same). A new field with
+another default changes what a run would compute, and its records have to be made anew.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis.study.plan import STUDIES, named
+from experiments import quickstart
+from rtpo.run.config import PROJECT
+from rtpo.run.records import differences
+
+RESULTS = PROJECT / "results"
+RECORDS_ALONE = ("rtpo_tree", "rtpo_few", "rtpo_shrunk")
+"""configurations of the toy study that are no more, which its plan says (docs/results/tried.md)"""
+EXPERIMENT, LABEL, RATE = "some_experiment", "some_label", 0.123456
+"""in place of what the runs of one composition differ in"""
+Config = Mapping[str, Any]
+
+
+def kept(folder: str) -> dict[str, Config]:
+    runs = pd.read_parquet(RESULTS / folder / "runs.parquet", columns=["run", "config"])
+    return {run: json.loads(config) for run, config in zip(runs["run"], runs["config"], strict=True)}
+
+
+def check(records: Mapping[str, Config], composed: Callable[[str], Config]) -> None:
+    wrong = {run: different for run, record in records.items() if (different := differences(record, composed(run)))}
+    assert wrong == {}
+
+
+def test_every_folder_of_runs_is_checked_here() -> None:
+    folders = {file.parent.name for file in RESULTS.glob("*/runs.parquet")}
+    main = {name for name in folders if name.startswith("main_table_toy_")}
+    assert folders - main == {"reference", *(file.stem for file in STUDIES.glob("*.yaml"))}
+
+
+def test_the_reference_runs() -> None:
+    """Those of the quickstart's command, as frames and as folders."""
+    planned = {run.label: run.as_dict() for run in quickstart.configurations(["experiment_name=reference"])}
+    check(kept("reference"), lambda run: planned[run.partition("/")[2].rpartition("-seed")[0]])
+
+
+@pytest.mark.parametrize("study", sorted(file.stem for file in STUDIES.glob("*.yaml")))
+def test_a_study(study: str) -> None:
+    """As its plan composes them; a run of a rate that the plan tries no more is one of the others' rates."""
+    plan = named(study)
+    places = {str(place): (place, rate) for part in plan.parts for place, rate in plan.planned(part)}
+    alike = {base(run): place for run, (place, _) in places.items()}
+    records = {run: record for run, record in kept(study).items() if record["algorithm"]["name"] not in RECORDS_ALONE}
+    records = {run: record for run, record in records.items() if not run.partition("/")[2].startswith(RECORDS_ALONE)}
+
+    def composed(run: str) -> Config:
+        place = places[run][0] if run in places else alike[base(run)]
+        settings = tuple(word for word in place.settings if not word.startswith("algorithm.label="))
+        tree = template(study, settings)
+        values: dict[Any, Any] = {
+            EXPERIMENT: run.partition("/")[0],
+            LABEL: run.partition("/")[2].rpartition("-seed")[0],
+        }
+        values[RATE] = places[run][1] if run in places else float(run.rpartition("-seed")[0].rpartition("_lr")[2])
+        config: Any = replaced(tree, values)
+        for word in plan._tokens(place):
+            config["budget"]["generated_tokens"] = int(word.partition("=")[2])
+        return config
+
+    check(records, composed)
+
+
+def base(run: str) -> str:
+    """A run's name without its rate and seed."""
+    return run.rpartition("-seed")[0].rpartition("_lr")[0]
+
+
+@cache
+def template(study: str, settings: tuple[str, ...]) -> Config:
+    from rtpo.run.cli import composed
+    from rtpo.run.config import compose_run
+
+    own = ("seed=0", f"experiment_name={EXPERIMENT}", f"algorithm.label={LABEL}", f"optimizer.lr={RATE}")
+    return compose_run(composed("train", [*own, *settings])).as_dict()
+
+
+def replaced(tree: Any, values: Mapping[Any, Any]) -> Any:
+    if isinstance(tree, dict):
+        return {key: replaced(value, values) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [replaced(value, values) for value in tree]
+    return values[tree] if isinstance(tree, str | float) and tree in values else tree
