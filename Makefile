@@ -8,6 +8,7 @@ SEED   ?= 0
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 WARM   ?= math
+SETTINGS ?=
 # of the GPU set, which is 10 GiB, and as much again while it is downloaded
 PYTHON312 ?= python3.12
 GPU       := .venv-gpu/bin/python
@@ -19,8 +20,9 @@ quickstart: $(VENV)/made
 	$(RUN) experiments/quickstart.py task=$(TASK)
 
 # the main table at toy size: every method, both tasks, three seeds; then its tables
+# make main-table SETTINGS="results=outputs/trial budget.rollouts=512"    a trial beside it
 main-table: $(VENV)/made
-	$(RUN) experiments/launch.py run main_table profile=toy
+	$(RUN) experiments/launch.py run main_table profile=toy $(SETTINGS)
 
 test: $(VENV)/made check
 	$(RUN) -m pytest -n 2 --dist loadscope --no-loadscope-reorder
