@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 
 from analysis import metrics, tables
-from analysis.load import Frames, concat, experiment, groups, load, load_run, unfinished
-from analysis.looks import base_of, title_of
+from analysis.load import Frames, concat, experiment, groups, has_runs, load, load_run, unfinished
+from analysis.looks import base_of, styles, title_of
 from analysis.stats import interval
 from analysis.tables import NO_VALUE, NOT_RUN, UNKNOWN, Cell, Number, Table, percent_cell
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
+from rtpo.run.experiments import shared_runs
 from rtpo.run.naming import setting, settings_in
 
 SHORT = ("method", "seeds", "rollouts", "before", "after", "greedy_before", "greedy", "ratio", "seconds")
@@ -121,10 +122,16 @@ ASIDE = re.compile(r" \([^()]*\)")
 
 
 def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
-    """The runs of the experiment results/<name>/, ablations below the configurations that they change; all columns that
-    say something, or those of these names. Raises DataError for records that are missing or damaged, and ConfigError
-    for an unknown column."""
+    """The runs of the experiment results/<name>/ with those of others that it reads, ablations below the configurations
+    that they change; all columns that say something, or those of these names. Raises DataError for records that are
+    missing or damaged, and ConfigError for an unknown column."""
     rows, notes = groups(experiment(results, name)), []
+    owners = shared_runs(name)
+    read = {owner: groups(experiment(results, owner)) for owner in {*owners.values()} if has_runs(results / owner)}
+    rows |= {label: read[owner][label] for label, owner in owners.items() if label in read.get(owner, ())}
+    rows = {label: rows[label] for label in styles(rows)}
+    if lacking := [title_of(label) for label in owners if label not in rows]:
+        notes.append(f"No finished run of {'; '.join(lacking)}.")
     if name.startswith(ABLATIONS):
         names = [base + name.removeprefix(ABLATIONS) for base in reversed(BASES)]
         parts = [groups(experiment(results, base)) for base in names if (results / base).exists()]

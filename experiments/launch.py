@@ -28,7 +28,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 from itertools import chain
 from pathlib import Path
 
@@ -39,7 +38,7 @@ from analysis.summary import summarise
 from experiments import following
 from experiments.training import train
 from rtpo.core.files import write_whole
-from rtpo.core.names import counted, nearest
+from rtpo.core.names import counted
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
@@ -84,6 +83,12 @@ class Launched:
         return {index: what for index, what in enumerate(lacks) if what}
 
     @property
+    def elsewhere(self) -> dict[int, str]:
+        """By index, the experiment that trains an element's run, where it has not finished it."""
+        owners = {index: self.elements[index].owner for index, what in self.incomplete.items() if "training" in what}
+        return {index: owner for index, owner in owners.items() if owner}
+
+    @property
     def first(self) -> Experiment:
         """Any, for the resources, which the profile gives."""
         return self.experiments[0]
@@ -99,11 +104,9 @@ def all_logs() -> Path:
 
 def load(pattern: str, overrides: Sequence[str]) -> Launched:
     """Composed and checked, the evaluations too. Raises ConfigError, also for two elements of one folder."""
-    names = [name for name in experiments() if fnmatch(name, pattern)]
-    if not names:
-        raise ConfigError(f"experiment is {pattern!r}: no such experiment; {nearest(pattern, experiments())}.")
     ours, evaluation = of_evaluation(overrides)
-    launch = Launched(pattern.strip("*_"), tuple(load_experiment(name, ours) for name in names), tuple(evaluation))
+    loaded = tuple(load_experiment(name, ours) for name in experiments(pattern))
+    launch = Launched(pattern.strip("*_"), loaded, tuple(evaluation))
     check_places(launch.elements)
     for element in {element.benchmarks: element for element in launch.elements}.values():
         evaluation_of(launch, element)
@@ -265,7 +268,8 @@ def write_tables(launch: Launched) -> int:
     for folder in dict.fromkeys(Path(run.results) for run in runs_in_paper(launch)):
         paper_tables, faults = all_tables(folder)
         status |= pages.save(paper_tables, folder / "tables" / "paper", faults)
-    places = dict.fromkeys((element.run.results, element.run.experiment_name) for element in launch.elements)
+    own = [element.run for element in launch.elements if not element.owner]
+    places = dict.fromkeys((run.results, run.experiment_name) for run in own)
     for results, name in places:
         try:
             show(run_table(Path(results), name), Path(results) / "tables")
@@ -285,7 +289,8 @@ def runs_in_paper(launch: Launched) -> list[RunConfig]:
         element.run
         for experiment in launch.experiments
         for element in experiment.elements
-        if element.run.experiment_name == f"{experiment.name}_{experiment.profile}_{element.run.task.name}"
+        if element.run.experiment_name
+        == f"{element.owner or experiment.name}_{experiment.profile}_{element.run.task.name}"
     ]
 
 
@@ -303,9 +308,18 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
             f"launch.resources.cpus is {asked.cpus} on each of {counted(asked.nodes, 'node')}, and the training "
             f"processes with their engines need {needed} in all: Ray would wait for ever. Ask for more."
         )
-    waiting = launch.incomplete
+    elsewhere = launch.elsewhere
+    for owner in dict.fromkeys(elsewhere.values()):
+        runs = [elements[index].run.label for index, name in elsewhere.items() if name == owner]
+        print(
+            f"{launch.name} reads {counted(len(runs), 'run')} of {owner} ({', '.join(dict.fromkeys(runs))}): submit "
+            f"{owner} too, and {launch.name} again once it is finished, for what is left to evaluate"
+        )
+    waiting = [index for index in launch.incomplete if index not in elsewhere]
     if not waiting:
-        print(f"{launch.name}, profile {launch.first.profile}: all of {counted(len(elements), 'element')} complete")
+        done = f"all of {counted(len(elements), 'element')} complete"
+        left = f"{counted(len(elsewhere), 'element')} left to other experiments" if elsewhere else done
+        print(f"{launch.name}, profile {launch.first.profile}: {left}")
         return
     job, script = options(launch), (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
     sbatch("--test-only", *job, *script)  # an array that no node could run would be taken
@@ -330,7 +344,7 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         f"--time={TABLES_MINUTES}",
         f"--wrap={shlex.join(tables)}",
     )
-    done = len(elements) - len(waiting)
+    done = len(elements) - len(launch.incomplete)
     complete = f"; {done} of {len(elements)} are complete" if done else ""
     sent = counted(len(waiting), "element")
     print(f"{launch.name}, profile {launch.first.profile}: {sent} submitted as job {array}{complete}")

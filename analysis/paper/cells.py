@@ -29,8 +29,20 @@ FIELDS = (
     *("row", "column", "experiment", "task", "label", "benchmark", "where", "episodes", "part"),
     *(*KINDS, "not_compared", "stated"),
 )
-EPISODES = ("held_out", "first_paths")
-ENTRY = ("section", "title", "profile", "paper", "notes", "rows", "columns", "compared", "compared_on", "cells")
+EPISODES = ("held_out", "held_out_paper", "first_paths")
+ENTRY = (
+    "section",
+    "title",
+    "profile",
+    "paper",
+    "notes",
+    "rows",
+    "columns",
+    "compared",
+    "compared_on",
+    "evaluated_by",
+    "cells",
+)
 """fields of a table"""
 BENCHMARKS = tuple(sorted(path.stem for path in (PROJECT / "configs" / "benchmarks").glob("*.yaml")))
 
@@ -38,7 +50,7 @@ BENCHMARKS = tuple(sorted(path.stem for path in (PROJECT / "configs" / "benchmar
 @dataclass(frozen=True, eq=False)
 class TablePlan:
     """A table of a profile's runs. columns: keys in order. compared: a row, and the columns on which the
-    others are compared with it."""
+    others are compared with it. evaluated_by: experiments that evaluate runs of another's."""
 
     name: str
     profile: str
@@ -49,11 +61,12 @@ class TablePlan:
     columns: Sequence[str]
     compared: str
     compared_on: Sequence[str]
+    evaluated_by: Sequence[str] = ()
 
     @property
     def experiments(self) -> list[str]:
-        """Whose runs it needs."""
-        return list(self.cells.loc[self.cells["metric"] != "", "experiment"].unique())
+        """Whose runs, or evaluations, it needs."""
+        return [*self.cells.loc[self.cells["metric"] != "", "experiment"].unique(), *self.evaluated_by]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +110,7 @@ def _plan(key: str, entry: Mapping[str, Any], source: Mapping[str, Any], paper: 
     what, notes = f"cells.yaml, table {key!r}", entry.get("notes", ())
     _check(f"{what}: field", entry, ENTRY)
     _check(f"{what}: note", notes, source["notes"])
+    _check(f"{what}: evaluated_by", entry.get("evaluated_by", ()), source["launchers"])
     printed = paper.tables.get(key)
     lines = paper.table(entry["paper"]) if "paper" in entry else printed
     if not lines and (missing := {"section", "title"} - entry.keys()):
@@ -117,7 +131,8 @@ def _plan(key: str, entry: Mapping[str, Any], source: Mapping[str, Any], paper: 
     texts, profile = [source["notes"][note] for note in notes], entry.get("profile", source["profile"])
     order = {**(printed.columns if printed else {}), **dict.fromkeys(cells["column"])}
     columns = [column for column in order if (cells["column"] == column).any()]
-    return TablePlan(key, profile, lines.section, lines.gist, texts, cells, columns, *compared)
+    evaluated_by = entry.get("evaluated_by", ())
+    return TablePlan(key, profile, lines.section, lines.gist, texts, cells, columns, *compared, evaluated_by)
 
 
 def _cell(line: Any, names: Mapping[str, Any], lines: PrintedTable, paper: Paper | None, what: str) -> dict[str, Any]:

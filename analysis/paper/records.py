@@ -3,7 +3,7 @@ the settings that a run would have."""
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, lru_cache, reduce
 from operator import getitem
 from pathlib import Path
@@ -22,13 +22,14 @@ from analysis.run_table import decoded
 from analysis.tables import NOT_RUN
 from rtpo.algorithms import load_algorithm
 from rtpo.data.registry import REGISTRY
+from rtpo.engines.base import PAPER_DECODING
 from rtpo.errors import DataError
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, build
 
 PARTS = 5
 NOT_MEASURED = "not measured"
-SCALE = ("budget.rollouts", "budget.seconds", "model.name")
+SCALE = ("budget.rollouts", "budget.seconds", "budget.steps", "model.name")
 """settings of a run of the experiment's own scale"""
 Cell = Any
 """a row of `analysis.paper.cells`"""
@@ -137,6 +138,8 @@ class Records:
         if cell.benchmark:
             units = " ".join(["questions", cell.benchmark, *where.values()])
             decodings = [decoded(json.loads(text)) for text in condition.final(cell.benchmark)["decoding"].unique()]
+        elif cell.episodes == "held_out_paper":
+            decodings = [decoded(asdict(PAPER_DECODING))]
         elif cell.episodes == "first_paths":
             units = f"prompts {condition.task} {cell.part}"
             decodings = [f"{decoded(group.config['sampling'])}, in training"]
@@ -158,11 +161,12 @@ class Records:
         condition = self.condition(cell.experiment, cell.task)
         config, planned = condition.groups[cell.label].config, _composed(cell.experiment, self.profile, cell.task)
         for path in SCALE:
-            ours, wanted = _walk(config, path), _walk(planned, path)
+            # records of before a limit have none
+            ours, wanted = (OmegaConf.select(OmegaConf.create(tree), path) for tree in (config, planned))
             if ours != wanted:
                 return f"{path} of {condition.folder.name}/{cell.label} is {ours} and the experiment's {wanted}"
         whole = _panel_size(cell.benchmark) if cell.benchmark else planned.task.held_out.count
-        if whole is None or not (cell.benchmark or cell.episodes == "held_out"):
+        if whole is None or not (cell.benchmark or cell.episodes.startswith("held_out")):
             return ""
         counts = _episodes(condition, cell.label, cell.benchmark, cell.episodes).groupby("seed")["unit"].nunique()
         short = counts[counts != whole]
@@ -180,7 +184,8 @@ def _episodes(condition: Condition, label: str, benchmark: str, kind: str) -> pd
     elif benchmark:
         answers = answers[(answers["benchmark"] == benchmark) & answers["run"].isin(condition.final(benchmark)["run"])]
     else:
-        answers = answers[(answers["when"] == "after") & (answers["mode"] == "sampled")]
+        mode = "paper" if kind == "held_out_paper" else "sampled"
+        answers = answers[(answers["when"] == "after") & (answers["mode"] == mode)]
     return episodes(answers).assign(seed=answers["run"].map(group.runs.set_index("run")["seed"]).to_numpy())
 
 

@@ -23,7 +23,7 @@ from rtpo.planning.hardware import FILE, GIB, Episodes, Hardware, known, model_s
 from rtpo.planning.sketch import Sketch, chance_of_ending, longest_path
 from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig
-from rtpo.run.experiments import Element, Resources, load_experiment
+from rtpo.run.experiments import Element, Resources, experiments, load_experiment, read_launch
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Counts:
 @dataclass(frozen=True)
 class Row:
     """`count` elements that differ in seed alone; each number is of one of them. hours: wall-clock, of training with
-    start-up and saves and of evaluation; nan without GPUs. fits: whether the machine's memory is enough."""
+    start-up and saves and of evaluation; nan without GPUs. fits: whether the machine's memory is enough. owner: the
+    experiment that trains the run, where it is another. spared: hours of its training, which are not counted here."""
 
     run: RunConfig
     count: int
@@ -55,11 +56,14 @@ class Row:
     hours: tuple[float, float]
     saves: memory.Saves
     fits: bool
+    owner: str = ""
+    spared: float = 0.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """node: of the profile; None without GPUs. resources: what an element asks of a cluster."""
+    """node: of the profile; None without GPUs. resources: what an element asks of a cluster. experiment: a name, or a
+    pattern of several."""
 
     experiment: str
     node: Hardware | None
@@ -77,18 +81,19 @@ class Plan:
 
 
 def plan(experiment: str, overrides: Sequence[str] = ()) -> Plan:
-    """Of an experiment's elements. Raises as `load_experiment`, ConfigError for unknown names, DataError as
-    `model_shape`."""
-    loaded, machines = load_experiment(experiment, overrides), known().hardware
-    profile = loaded.elements[0].run.profile
+    """Of the elements of an experiment, or of a pattern of several. Raises as `load_experiment`, ConfigError for
+    unknown names, DataError as `model_shape`."""
+    loaded, machines = [load_experiment(name, overrides) for name in experiments(experiment)], known().hardware
+    profile = loaded[0].elements[0].run.profile
     if profile.platform != "cpu" and profile.name not in machines:
         raise ConfigError(f"profile is {profile.name}: not in {FILE.name}; {nearest(profile.name, machines)}.")
     node = machines[profile.name] if profile.platform != "cpu" else None
     alike: dict[str, list[Element]] = defaultdict(list)
-    for element in loaded.elements:
-        alike[str(replace(element.run, seed=0))].append(element)
-    rows = tuple(_row(elements, node, loaded.resources.memory_gb) for elements in alike.values())
-    return Plan(experiment, node, loaded.resources, rows)
+    for element in (element for each in loaded for element in each.elements):
+        alike[f"{element.owner} {replace(element.run, seed=0)}"].append(element)
+    resources = max((each.resources for each in loaded), key=lambda each: each.minutes)
+    rows = tuple(_row(elements, node, resources.memory_gb) for elements in alike.values())
+    return Plan(experiment, node, resources, rows)
 
 
 def _row(elements: Sequence[Element], node: Hardware | None, memory_gb: int) -> Row:
@@ -104,7 +109,10 @@ def _row(elements: Sequence[Element], node: Hardware | None, memory_gb: int) -> 
         ends = max(chance_of_ending(episodes.turns, run.task.max_turns), 1e-9)
         turns = [np.random.default_rng(0).geometric(ends, n).clip(max=run.task.max_turns).tolist() for n in played]
         hours = training / 3600, sum(call_seconds(run, node, episodes, call) for call in turns) / 3600
-    return Row(run, len(elements), counts, sum(played), hours, size, not memory.memory_problems(run, node, memory_gb))
+    owner, spared, fits = elements[0].owner, 0.0, not memory.memory_problems(run, node, memory_gb)
+    if owner:
+        spared, hours, counts, size = hours[0], (0.0 if node else nan, hours[1]), Counts(), memory.Saves(0, 0)
+    return Row(run, len(elements), counts, sum(played), hours, size, fits, owner, spared)
 
 
 def run_counts(run: RunConfig, episodes: Episodes, node: Hardware | None) -> Counts:
@@ -125,6 +133,7 @@ def run_counts(run: RunConfig, episodes: Episodes, node: Hardware | None) -> Cou
         if (
             tasks * generated >= (budget.generated_tokens or inf)
             or steps * ledger.optimizer_steps / sketch.steps >= (budget.optimizer_steps or inf)
+            or steps >= (budget.steps or inf)
             or steps * sum(seconds) >= (budget.seconds or inf)
         ):
             break
@@ -178,16 +187,22 @@ def call_seconds(run: RunConfig, node: Hardware, episodes: Episodes, turns: Sequ
 
 
 def _evaluations(element: Element) -> list[int]:
-    """Rollouts of each of the run's own evaluations, before, during and after, and of its benchmarks."""
+    """Rollouts of each of the run's own evaluations, before, during and after, and of its benchmarks; of a run that
+    another experiment trains, those of benchmarks that it is not evaluated on there."""
     run, evaluation = element.run, element.run.evaluation
     during = run.budget.rollouts // evaluation.every_rollouts if evaluation.every_rollouts and memory.trains(run) else 0
     samples = [evaluation.samples] * (1 + evaluation.paper)
     ends = (1 + evaluation.before) * (samples + [1] * evaluation.greedy)
     played = [task_count(run.task.held_out) * n for n in (*ends, *during * samples)]
-    if not element.benchmarks:
+    names = element.benchmarks
+    if element.owner:
+        own = [f"profile={run.profile.name}"]
+        theirs = read_launch(composed("train", [f"experiment={element.owner}", *own])).benchmarks.get(run.task.name, ())
+        names, played = tuple(name for name in names if name not in theirs), []
+    if not names:
         return played
-    panel: Any = composed("evaluate", [f"benchmarks=[{','.join(element.benchmarks)}]"])
-    held_out = (panel["benchmarks"][name]["held_out"] for name in element.benchmarks)
+    panel: Any = composed("evaluate", [f"benchmarks=[{','.join(names)}]"])
+    held_out = (panel["benchmarks"][name]["held_out"] for name in names)
     data = (DataConfig(held["split"], held["count"], file=held["file"]) for held in held_out)
     return played + [task_count(held) * int(panel["samples"]) for held in data]
 
@@ -208,6 +223,7 @@ def summary(planned: Plan) -> str:
     count, misfits = total(lambda row: 1), total(lambda row: not row.fits)
     models = ", ".join(dict.fromkeys(row.run.model.name for row in rows))
     _, free = memory.free_space(run.results)
+    read = {row.owner: sum(each.count for each in rows if each.owner == row.owner) for row in rows if row.owner}
     lacking = [f"{misfits} of {count} elements"] * (misfits > 0) + ["disk"] * (planned.disk > free)
     lines = [
         f"Plan of {planned.experiment}, profile {run.profile.name}: {count} elements of {models}. An estimate, nothing "
@@ -218,6 +234,10 @@ def summary(planned: Plan) -> str:
         f"{total(lambda row: row.counts.trained) / 1e6:,.1f} M trained",
         f"Optimizer steps: {total(lambda row: row.counts.optimizer_steps):,.0f}; synchronisations: "
         f"{total(lambda row: row.counts.syncs):,.0f}",
+        *(
+            f"Read from {owner}: the runs of {number} elements, which are trained there and not counted here"
+            for owner, number in read.items()
+        ),
         *(_gpu_lines(planned, planned.node) if planned.node else ["GPU-hours: none; hours on CPUs are unknown"]),
         f"Disk: {planned.disk / GIB:,.1f} GiB for the saves of all elements; {free / GIB:,.0f} GiB are free",
         f"Does not fit: {', '.join(lacking)} (preflight.py says why)" if lacking else "Fits: yes",
@@ -228,15 +248,17 @@ def summary(planned: Plan) -> str:
 def _gpu_lines(planned: Plan, node: Hardware) -> list[str]:
     runs, asked = [row.run for row in planned.rows], planned.resources
     gpus, total = node.gpus * runs[0].profile.nodes, planned.sum
+    spared = total(lambda row: row.spared)
     training, evaluation = gpus * total(lambda row: row.hours[0]), gpus * total(lambda row: row.hours[1])
     hours: dict[str, list[str]] = defaultdict(list)
-    for row in planned.rows:
+    for row in (row for row in planned.rows if not row.owner or row.evaluation_rollouts):
         hours[row.run.task.name].append(f"{row.run.label}\N{NO-BREAK SPACE}{sum(row.hours):.1f}")
     gpu = max(max(memory.gpu_memory(run, node)[:2]) for run in runs) / GIB
     host = max(memory.host_memory(run, node) for run in runs) / GIB
     return [
         f"GPU-hours on {node.title}: {training:,.0f} of training, {evaluation:,.0f} of evaluation; a job may take "
         f"{asked.minutes / 60:g} h and is requeued",
+        *([f"Spared by reading them: {gpus * spared:,.0f} GPU-hours of training"] if spared else []),
         *(
             fill(f"Hours of an element of {task}: {', '.join(labels)}", 100, subsequent_indent="    ")
             for task, labels in hours.items()

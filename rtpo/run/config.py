@@ -126,14 +126,16 @@ class OptimizerConfig:
 @dataclass(frozen=True)
 class BudgetConfig:
     """rollouts: the global budget (`rtpo.harness.budget`); 0 evaluates the model alone. tasks_per_step: in a data step;
-    the last steps take fewer. A run also ends after the step that reaches `generated_tokens`, `optimizer_steps`, or
-    `seconds` of generation, scoring, updates and synchronisations; null sets no such limit."""
+    the last steps take fewer. A run also ends after the step that reaches `generated_tokens`, `optimizer_steps`,
+    `seconds` of generation, scoring, updates and synchronisations, or after so many data `steps`; null sets no such
+    limit."""
 
     rollouts: Natural
     tasks_per_step: Count
     generated_tokens: Count | None
     optimizer_steps: Count | None
     seconds: Positive | None
+    steps: Count | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ the launchers run the same elements; its `launch` tree says what it is and how i
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -40,17 +41,22 @@ class Resources:
 class Launch:
     """about: the experiment in a line. paper: labels of the paper's tables and figures that it is for. models: by role
     in the paper, folders under models/. model: that of the paper-scale math and search tasks. trunks: M of methods that
-    have trunks. tasks: by role in the paper, the task that stands for it. benchmarks: by task, what a trained policy is
-    evaluated on. not_in_paper: labels of rows that the paper's table does not have. matched_seconds: of training, in
-    compute-matched runs."""
+    have trunks. tasks_per_step: by algorithm, and minutes of an
+    element, by platform: where an experiment has its own. tasks: by role in the paper, the task that
+    stands for it. benchmarks: by task, what a trained policy is evaluated on. shared: by label, the experiment that
+    trains the run, which this one reads. not_in_paper: labels of rows that the paper's table does not have.
+    matched_seconds: of training, in compute-matched runs."""
 
     about: str
     paper: tuple[str, ...]
     models: dict[str, str]
     model: str
     trunks: Count
+    tasks_per_step: dict[str, Count]
+    minutes: dict[str, Count]
     tasks: dict[str, str]
     benchmarks: dict[str, tuple[str, ...]]
+    shared: dict[str, str]
     not_in_paper: tuple[str, ...]
     matched_seconds: Positive
     resources: Resources
@@ -58,11 +64,13 @@ class Launch:
 
 @dataclass(frozen=True)
 class Element:
-    """One run. overrides: of experiments/train.py, those that make it. benchmarks: to evaluate it on."""
+    """One run. overrides: of experiments/train.py, those that make it. benchmarks: to evaluate it on. owner: another
+    experiment that trains it; empty where it is the element's own."""
 
     overrides: tuple[str, ...]
     run: RunConfig
     benchmarks: tuple[str, ...]
+    owner: str = ""
 
 
 def of_evaluation(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -119,9 +127,22 @@ def check_one_run(hydra: Any) -> None:
         )
 
 
-def experiments() -> list[str]:
-    """The names of all experiments."""
-    return sorted(path.stem for path in (PROJECT / "configs" / "experiment").glob("[!_]*.yaml"))
+def experiments(pattern: str = "*") -> list[str]:
+    """The names of all experiments, or those of a pattern such as `ablate_*`. Raises ConfigError where it has none."""
+    known = sorted(path.stem for path in (PROJECT / "configs" / "experiment").glob("[!_]*.yaml"))
+    names = [name for name in known if fnmatch(name, pattern)]
+    if not names:
+        raise ConfigError(f"experiment is {pattern!r}: no such experiment; {nearest(pattern, known)}.")
+    return names
+
+
+def shared_runs(folder: str) -> dict[str, str]:
+    """Of an experiment's folder of results, such as `drift_a100x8_search_paper`, by label the folder of the experiment
+    that trains the run (`launch.shared`)."""
+    name = max((name for name in experiments() if folder.startswith(f"{name}_")), key=len, default="")
+    file = PROJECT / "configs" / "experiment" / f"{name}.yaml"
+    shared: Any = OmegaConf.select(OmegaConf.load(file), f"{LAUNCH}.shared", default={}) if name else {}
+    return {str(label): f"{owner}{folder.removeprefix(name)}" for label, owner in shared.items()}
 
 
 def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Override]]:
@@ -148,7 +169,9 @@ def _element(overrides: tuple[str, ...], launch: Launch) -> Element:
         run = compose_run(tree)
     except ConfigError as error:
         raise ConfigError(f"{' '.join(overrides)}: {error}") from error
-    return Element(overrides, run, launch.benchmarks.get(run.task.name, ()))
+    owner = launch.shared.get(run.label, "")
+    is_shared = bool(owner) and run.experiment_name == f"{owner}_{run.profile.name}_{run.task.name}"
+    return Element(overrides, run, launch.benchmarks.get(run.task.name, ()), owner if is_shared else "")
 
 
 def read_launch(tree: DictConfig) -> Launch:

@@ -213,7 +213,7 @@ class Run:
         """The limit besides rollouts that was reached, if one was."""
         ledger = self._ledger
         used = {"generated_tokens": ledger.generated_tokens, "optimizer_steps": ledger.optimizer_steps}
-        for name, number in (used | {"seconds": ledger.training_seconds}).items():
+        for name, number in (used | {"seconds": ledger.training_seconds, "steps": self._progress.step}).items():
             limit = getattr(self.config.budget, name)
             if limit is not None and number >= limit:
                 return name

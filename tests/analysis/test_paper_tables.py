@@ -27,7 +27,7 @@ from rtpo.run.config import PROJECT
 
 WHOLE = {"aime24": 30, "xbench": 100}
 """questions of benchmarks; four of all others, which are cut down"""
-SCALE = {"math_paper": (80000, "Qwen3-8B"), "search_paper": (16000, "Qwen3-8B"), "airline": (1884, "Qwen3-1.7B")}
+SCALE = {"math_paper": (80000, "Qwen3-8B"), "search_paper": (16000, "Qwen3-8B"), "airline": (9760, "Qwen3-1.7B")}
 """rollouts and model of the experiments' runs, by task"""
 STEPS = [
     step(1, 500, 0.5, [update(30, 0.02, 0.5, rows=6), update(10, 0.02, 1.0, rows=2)]),
@@ -60,7 +60,9 @@ def airline() -> dict[str, Any]:
     ]
     siblings = [path(1, f"t{i}", episode(0.0, calls=(9, 9, 9)), parent=f"p{i}") for i in range(10)]
     answers = [
-        held_out(f"t{i}", sample, episode(float(sample < (4, 1, 0, 0)[i % 4]), calls=calls))
+        held_out(f"t{i}", sample, episode(float(sample < (4, 1, 0, 0)[(i + (mode == "sampled")) % 4]), calls=calls))
+        | {"mode": mode}
+        for mode in ("sampled", "paper")
         for i in range(20)
         for sample in range(4)
     ]
@@ -75,7 +77,7 @@ def run(results: Path, experiment: str, label: str, seed: int = 0, **more: Any) 
     config = {
         "profile": {"platform": "cuda", "processes": 4, "nodes": 2},
         "sampling": {"temperature": 0.9, "top_p": 1.0, "top_k": -1},
-        "budget": {"rollouts": rollouts, "seconds": None},
+        "budget": {"rollouts": rollouts, "seconds": None, "steps": 5 if task == "airline" else None},
         "model": {"name": model},
     }
     files: dict[str, Any] = {"experiment": experiment, "manifest": manifest, "config": config, **more}
@@ -83,8 +85,11 @@ def run(results: Path, experiment: str, label: str, seed: int = 0, **more: Any) 
 
 
 def write_sync(results: Path, label: str) -> Path:
-    """A run of the experiment sync: with on-policy continuations the first question of each four is hit."""
-    folder = run(results, "sync_a100x8_search_paper", label)
+    """A run that the table of sync reads: with on-policy continuations the first question of each four is hit."""
+    experiment = f"{'main_table' if label == 'rtpo' else 'drift'}_a100x8_search_paper"
+    folder = results / experiment / f"{label}-seed0"
+    if not folder.exists():
+        run(results, experiment, label)
     for benchmark in ("gaia", "xbench"):
         write_evaluation(folder, benchmark, questions(benchmark, (4 if label == "rtpo" else 0, 0, 0, 0)))
     return folder
@@ -111,7 +116,7 @@ def test_cells(tables: Mapping[str, PaperTable]) -> None:
         # of 30 questions 8 and 8 with samples right: 8 + 4 in the first seed, 8 + 8 in the second
         ("math_knowledge_toolcall_results", "rtpo.aime24_acc", 46.67, 2, "30 questions", "undecided"),
         ("math_knowledge_toolcall_results", "vanilla.aime24_calls", 90, 1, "30 questions", "no interval"),
-        ("math_knowledge_toolcall_results", "rtpo.hotpotqa_acc", 75, 2, "4 questions", "not compared"),
+        ("math_knowledge_toolcall_results", "rtpo.hotpotqa_acc", 37.5, 2, "4 questions", "not compared"),
         # a side of [0, 11.4] is wider than 10 points
         ("math_knowledge_toolcall_results", "vanilla.aime24_acc", 0, 1, "30 questions", "undecided"),
         ("supp_sync_results", "xbench.delta", 25, 1, "100 questions", "higher"),
@@ -155,7 +160,8 @@ def test_differences_are_bold_where_seeds_agree(tmp_path: Path) -> None:
 def test_a_claim_is_judged_on_our_cells(tmp_path: Path) -> None:
     for label, seed in ((label, seed) for label in ("rtpo", "rtpo_off") for seed in range(3)):
         right = (4, 0, 4 * (label == "rtpo"), 0)
-        write_evaluation(run(tmp_path, "drift_a100x8_search_paper", label, seed), "xbench", questions("xbench", right))
+        experiment = f"{'main_table' if label == 'rtpo' else 'drift'}_a100x8_search_paper"
+        write_evaluation(run(tmp_path, experiment, label, seed), "xbench", questions("xbench", right))
     claims = parts(tmp_path)
     rows = claims[(claims["claim"] == "continuation") & (claims["scale"] == "paper")].set_index("what")
     xbench = rows.loc["XBench, on-policy minus off-policy"]
@@ -224,10 +230,10 @@ def test_what_is_not_complete_or_not_of_the_trained_policy_is_named_and_left_out
     assert verdicts["gaia.on_rate"] == "not run"
     assert "rtpo-seed0/gaia (not of the trained policy)" in text
     (sync / "gaia" / "manifest.json").unlink()
-    run(sync.parents[1], "sync_a100x8_search_paper", "rtpo_off", complete=False)
+    run(sync.parents[1], "drift_a100x8_search_paper", "rtpo_off", complete=False)
     verdicts, text = synced(sync)
     assert list(verdicts[["gaia.on_rate", "xbench.delta", "xbench.on_rate"]]) == ["not run", "not run", "higher"]
-    assert "sync_a100x8_search_paper/rtpo_off-seed0, sync_a100x8_search_paper/rtpo-seed0/gaia." in text
+    assert "drift_a100x8_search_paper/rtpo_off-seed0, main_table_a100x8_search_paper/rtpo-seed0/gaia." in text
 
 
 def test_another_scale_or_panel_is_not_compared(sync: Path) -> None:
@@ -239,14 +245,14 @@ def test_another_scale_or_panel_is_not_compared(sync: Path) -> None:
     write_manifest(sync, json.loads((sync / "manifest.json").read_text()))
     verdicts, text = synced(sync)
     assert verdicts["xbench.on_rate"] == "not compared"
-    assert "model.name of sync_a100x8_search_paper/rtpo is Qwen3-0.6B" in text
+    assert "model.name of main_table_a100x8_search_paper/rtpo is Qwen3-0.6B" in text
 
 
 def test_records_in_the_folder_of_others_are_refused(sync: Path) -> None:
     for folder, change, message in (
         (sync / "gaia", {"benchmark": "xbench"}, "'xbench' and lies in 'gaia'"),
         (sync / "gaia", {"checkpoint": {"run": "a/b", "policy_version": 9}}, "is an evaluation of 'a/b'"),
-        (sync, {"task": "toy_knowledge"}, "'toy_knowledge' and lies in 'sync_a100x8_"),
+        (sync, {"task": "toy_knowledge"}, "'toy_knowledge' and lies in 'main_table_a100x8_"),
     ):
         manifest = json.loads((folder / "manifest.json").read_text())
         write_manifest(folder, manifest | change)

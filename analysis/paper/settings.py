@@ -1,0 +1,91 @@
+"""The paper's settings as data (settings.yaml), and what a launcher's element has in their place."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from analysis.paper.records import config_file
+from rtpo.run.config import RunConfig
+from rtpo.run.records import SAFE_LOADER
+
+FILE = Path(__file__).with_name("settings.yaml")
+Value = bool | int | float | str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSetting:
+    """A setting that the paper prints."""
+
+    setting: str
+    """a field of the run's configuration, `evaluate.` before one of configs/evaluate.yaml, or a name of COUNTS"""
+    printed: Value
+    """the paper's value"""
+    source: str
+    """the paper's section or table"""
+    experiment: str = "*"
+    """a pattern of experiments"""
+    task: str = "*"
+    """a pattern of tasks"""
+    label: str = "*"
+    """a pattern of labels"""
+    deviation: str = ""
+    """the row of docs/method/deviations.md that says why ours is another"""
+    ours: Value = None
+    """our value, where there is a deviation"""
+
+    @property
+    def expected(self) -> Value:
+        """What elements must have."""
+        return self.ours if self.deviation else self.printed
+
+    def concerns(self, experiment: str, run: RunConfig) -> bool:
+        """Whether an element of an experiment is meant."""
+        names = ((experiment, self.experiment), (run.task.name, self.task), (run.label, self.label))
+        return all(fnmatchcase(name, pattern) for name, pattern in names)
+
+    def value(self, run: RunConfig) -> Value:
+        """What a run has in its place. Raises KeyError for a setting that the run does not have."""
+        if count := COUNTS.get(self.setting):
+            return count(run)
+        if self.setting.startswith("evaluate."):
+            return _read(config_file(".", "evaluate"), self.setting.removeprefix("evaluate."))
+        return _read(run.as_dict(), self.setting)
+
+
+def _chains(run: RunConfig) -> int:
+    return run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)
+
+
+def _first_paths(run: RunConfig) -> int | None:
+    """Paths of training that begin at a task: trunks, pairs or chains of all steps."""
+    if run.budget.steps is None:
+        return None
+    each = next(run.algorithm[name] for name in ("trunks", "pairs", "chains", "trees") if name in run.algorithm)
+    return int(run.budget.steps * run.budget.tasks_per_step * each)
+
+
+COUNTS: Mapping[str, Callable[[RunConfig], Value]] = {
+    "gpus": lambda run: run.profile.processes * run.profile.nodes,
+    "prompts": lambda run: run.budget.rollouts // _chains(run),
+    "chains": lambda run: _chains(run),
+    "first_paths": _first_paths,
+}
+"""numbers that follow from several fields. chains: rollouts a prompt. prompts: whose rollouts the budget holds"""
+
+
+@cache
+def paper_settings() -> tuple[PaperSetting, ...]:
+    """All, in the file's order. Raises pydantic's ValidationError for a field that is missing, unknown or wrong."""
+    rows = yaml.load(FILE.read_bytes(), SAFE_LOADER)
+    return tuple(TypeAdapter(list[PaperSetting], config=None).validate_python(rows))
+
+
+def _read(tree: Any, path: str) -> Any:
+    return reduce(getitem, path.split("."), tree)
