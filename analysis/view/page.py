@@ -4,7 +4,6 @@ import base64
 import hashlib
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from analysis.view.rollouts import RecordedRun, RecordedTree, RecordedTurn, SampledPath
 from rtpo.core.chat import ChatFormat
+from rtpo.core.visible import visible
 from rtpo.run.config import leaves
 
 HERE = Path(__file__).parent
-HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories of characters that show nothing or change how others are shown"""
 SHADES = (0.9, 0.5, 0.1, 0.01)
 """a token's shade is the number of these that its probability is below"""
@@ -49,7 +48,7 @@ def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, show
 
     Its Content-Security-Policy lets no script run and nothing be loaded.
     """
-    jinja = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, finalize=visible)
+    jinja = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, finalize=_shown)
     jinja.trim_blocks = jinja.lstrip_blocks = True
     style = (HERE / "view.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -58,12 +57,8 @@ def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, show
     return jinja.get_template("page.html").render(style=style, digest=digest, **words, **content)
 
 
-def visible(value: object) -> object:
-    """Text with each character that cannot be seen spelled, as ⟨U+202E⟩; spaces and line ends stay."""
-    if type(value) is not str or value.isprintable():
-        return value
-    is_hidden = [letter not in "\n\t" and unicodedata.category(letter) in HIDDEN for letter in value]
-    return "".join(f"⟨U+{ord(letter):04X}⟩" if hide else letter for letter, hide in zip(value, is_hidden, strict=True))
+def _shown(value: object) -> object:
+    return visible(value) if type(value) is str else value  # markup, which is no plain str, was made of such text
 
 
 def matters(tree: RecordedTree, path: SampledPath) -> bool:

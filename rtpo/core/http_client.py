@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import time
 from calendar import timegm
 from collections.abc import Callable, Mapping
@@ -17,10 +18,13 @@ from urllib.parse import urlsplit
 import httpx
 
 from rtpo.core.bounds import Count, Positive
+from rtpo.core.visible import in_one_line
 from rtpo.errors import ConfigError, InfrastructureError
 
 MOST_BYTES = 16 << 20
 """size of the largest reply that is read"""
+SHOWN = 300
+"""characters of a reply that a message quotes"""
 
 _PASSING = (408, 425, 429)
 """client errors that may be gone at the next try"""
@@ -101,8 +105,8 @@ class Client:
     """A client of one server. Its connections live no longer than a request, so it may be used in any event loop.
 
     It honours the standard proxy variables (HTTPS_PROXY, NO_PROXY). The key in the variable `key_variable` is sent only
-    in `header`. Where the server repeats it, it is blanked if it has LEAST_SECRET characters or more. Raises
-    ConfigError as `read_key` does.
+    in `header`. Where the server repeats it, in any spelling of JSON, it is blanked if it has LEAST_SECRET characters
+    or more. Raises ConfigError as `read_key` does.
     """
 
     def __init__(
@@ -117,7 +121,11 @@ class Client:
         self.url = url
         self._settings = settings
         self._secret = read_key(key_variable, whose)
-        self._headers = {"Accept": "application/json"} | ({header: scheme + self._secret} if self._secret else {})
+        # not compressed, so that a reply's size is known before it is in memory
+        self._headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        self._headers |= {header: scheme + self._secret} if self._secret else {}
+        # one with too few characters, such as the placeholder EMPTY, is no secret, and may be a word of a reply
+        self._spelled = _spellings(self._secret) if len(self._secret) >= LEAST_SECRET else None
         self._gap = 1 / settings.per_second if settings.per_second else 0.0
         self._next = 0.0
         """when the next request may begin"""
@@ -161,31 +169,35 @@ class Client:
                 # not redirected, which would take the key elsewhere
                 client.stream(method, self.url, params=params, json=body) as response,
             ):
+                if (encoding := response.headers.get("Content-Encoding", "identity").lower()) != "identity":
+                    raise _Failed(f"answered in the encoding {in_one_line(encoding, 20)}, which was not asked for")
                 content = bytearray()
-                async for part in response.aiter_bytes():
+                async for part in response.aiter_raw():
                     content += part
                     if len(content) > MOST_BYTES:
                         raise _Failed(f"gave a reply of more than {MOST_BYTES} bytes")
         except TimeoutError:
             said = f"gave no reply within {self._settings.timeout_seconds:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            said = self._blank(f"could not be reached ({type(error).__name__}: {error})")
+            said = self._quoted(f"could not be reached ({type(error).__name__}: {error})")
         if said:  # raised here, so that nothing of the request hangs on to it
             raise _Failed(said)
         status, text = response.status_code, self._blank(content.decode("utf-8", "replace"))
         if status != 200:
             wait = _retry_after(response.headers.get("Retry-After", ""))
-            raise _Failed(f"answered status {status}: {text[:300]}", wait, status >= 500 or status in _PASSING)
+            raise _Failed(f"answered status {status}: {self._quoted(text)}", wait, status >= 500 or status in _PASSING)
         try:
             return read(json.loads(text))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            said = f"gave a malformed reply ({error!r}): {text[:300]}"
+            said = self._quoted(f"gave a malformed reply ({error!r}): {text}")
         raise _Failed(said)
 
     def _blank(self, text: str) -> str:
-        """Without the key, should the server say it. A short one, such as the placeholder EMPTY, is no secret, and may
-        be a word of the reply."""
-        return text.replace(self._secret, "***") if len(self._secret) >= LEAST_SECRET else text
+        """Without the key, should the server say it."""
+        return self._spelled.sub("***", text) if self._spelled else text
+
+    def _quoted(self, text: str) -> str:
+        return in_one_line(self._blank(text), SHOWN)
 
 
 class _Failed(Exception):
@@ -194,13 +206,23 @@ class _Failed(Exception):
         self.retry_after, self.may_pass = retry_after, may_pass
 
 
+def _spellings(secret: str) -> re.Pattern[str]:
+    """Matches a key as it is and as JSON may spell it: each character by itself, behind backslashes, or as \\u with its
+    number. JSON inside of JSON doubles the backslashes."""
+    letters = [rf"(?:\\*{re.escape(letter)}|\\+u(?i:{ord(letter):04x}))" for letter in secret]
+    return re.compile("".join(letters))
+
+
 _tls = cache(httpx.create_ssl_context)
 """made once: it takes longer than a request"""
 
 
 def _retry_after(value: str) -> float:
     """Seconds, from seconds or a date, which is in GMT; 0 for what is neither."""
-    if value.strip().isdecimal():
-        return float(value)
-    date = parsedate(value)
-    return max(0.0, timegm(date) - time.time()) if date else 0.0
+    try:
+        if value.strip().isdecimal():
+            return float(value)
+        date = parsedate(value)
+        return max(0.0, timegm(date) - time.time()) if date else 0.0
+    except (ValueError, OverflowError, TypeError, IndexError):  # as of a date that no calendar has
+        return 0.0

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from rtpo.core.visible import in_one_line
+
 MOST_UNGRADABLE: Final = 0.01
 """share of rewards that may be missing without a word"""
 _SHOWN: Final = 3
@@ -17,7 +19,7 @@ def grading_alarm(graded: int, ungradable: int, details: Sequence[str] = ()) -> 
     asked = graded + ungradable
     if ungradable <= MOST_UNGRADABLE * asked:
         return None
-    shown = [detail[:_CHARACTERS] for detail in list(dict.fromkeys(details))[:_SHOWN]]
+    shown = [in_one_line(detail, _CHARACTERS) for detail in list(dict.fromkeys(details))[:_SHOWN]]
     why = f" First of them: {'; '.join(shown)}." if shown else ""
     return (
         f"{ungradable} of {asked} rewards ({100 * ungradable / asked:.1f} %) could not be graded, above "

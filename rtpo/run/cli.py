@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from rtpo.core.names import missing_file, nearest
+from rtpo.core.visible import visible
 from rtpo.errors import ConfigError, RTPOError, Stopped
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def command(main: Callable[P, int | None]) -> Callable[P, int]:
 
 
 def _say(sentence: str, status: int = 1) -> int:
-    print(sentence, file=sys.stderr)
+    print(visible(sentence), file=sys.stderr)
     return status
 
 

@@ -129,7 +129,7 @@ def load_shards(folder: Path) -> list[dict[str, torch.Tensor]]:
     try:
         ranks = int(json.loads((folder / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
         files = [folder / f"model_world_size_{ranks}_rank_{rank}.pt" for rank in range(ranks)]
-        # the project's own file: its tensors are verl's, with places on a mesh of devices that is not there any more
+        # a save is code: its tensors are verl's, with places on a mesh of devices that is not there any more
         return [torch.load(file, map_location="cpu", mmap=True, weights_only=False) for file in files]
     except Exception as error:  # a damaged file raises whatever its bytes spell
         raise DataError(f"the weights in {folder} cannot be read ({error}): train the run again.") from error

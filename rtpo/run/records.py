@@ -264,7 +264,8 @@ class RunFolder:
         return name
 
     def _read_save(self, name: str) -> Save:
-        """Checked. Raises DataError naming a file of the save that is not as it was written."""
+        """Checked. A save is code: its pickles are run. Raises DataError naming a file of the save that is not as it was
+        written."""
         folder = self._checkpoints / name
         sums = checked_sums(folder)
         try:

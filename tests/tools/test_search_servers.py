@@ -1,6 +1,7 @@
 """The search tool against real servers that answer late, wrongly, seldom or not at all."""
 
 import asyncio
+import gzip
 import json
 import os
 import socket
@@ -11,10 +12,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from json_server import Asked, Reply, Server
 
 from rtpo.core import http_client
@@ -114,6 +118,48 @@ def test_the_key_is_nowhere_but_in_its_header(server: Server, web: SearchSetting
     assert "good" in told[-1]
     assert [KEY in text for text in told] == [False] * len(told)
     assert all(asked.headers["X-Subscription-Token"] == KEY for asked in server.asked)
+
+
+@given(
+    st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=12),
+    st.integers(0, 2),
+    st.randoms(use_true_random=False),
+)
+def test_a_key_is_blanked_however_json_spells_it(key: str, nested: int, draw: Random) -> None:
+    def spelled(letter: str) -> str:
+        number = f"{ord(letter):04x}"
+        ways = [rf"\u{number}", rf"\u{number.upper()}", *([f"\\{letter}"] if letter in '"\\/' else [letter])]
+        return draw.choice(ways)
+
+    text = json.dumps("before ")[:-1] + "".join(map(spelled, key)) + ' after"'
+    for _ in range(nested):
+        text = json.dumps(text)
+    blanked = http_client._spellings(key).sub("***", text)
+    for _ in range(nested + 1):
+        blanked = json.loads(blanked)
+    assert blanked == "before *** after"
+
+
+def test_what_a_server_says_is_quoted_in_one_line_that_can_be_seen(server: Server, web: SearchSettings) -> None:
+    server.answer = lambda asked: Reply(404, f"\x1b[2J\nerror: forged\r{KEY}\u202e{json.dumps(KEY)}".encode())
+    said = str(fails(SearchWorld(web)))
+    assert said.isprintable()
+    assert "⟨U+001B⟩[2J error: forged" in said
+    assert KEY not in said
+
+
+def test_a_reply_that_was_compressed_unasked_is_refused_as_it_is(server: Server) -> None:
+    body = gzip.compress(gzip.compress(bytes(300 << 20), 1))
+    server.answer = lambda asked: Reply(body=body, headers={"Content-Encoding": "gzip, gzip"})
+    assert "encoding gzip, gzip" in str(fails(SearchWorld(retriever(server, ONCE))))
+    assert server.asked[0].headers["Accept-Encoding"] == "identity"
+
+
+@given(st.text() | st.from_regex(r"\w{3}, \d{1,3} \w{3} -?\d{1,9} \d{1,5}:\d\d:\d\d( \w{3})?", fullmatch=True))
+@example("Mon, 01 Jan 99999 00:00:00 GMT")
+@example("9" * 400)
+def test_any_text_of_a_header_is_a_time_to_wait(value: str) -> None:
+    assert http_client._retry_after(value) >= 0
 
 
 def test_a_key_does_not_follow_a_redirect_and_one_that_is_empty_or_malformed_is_refused_at_the_start(

@@ -1,0 +1,19 @@
+"""Text from outside, as it may be shown."""
+
+import unicodedata
+
+HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""categories of characters that are not seen, or that change how others are shown"""
+
+
+def visible(text: str) -> str:
+    """Text with each character that cannot be seen spelled, as ⟨U+202E⟩; spaces and line ends stay."""
+    if text.isprintable():
+        return text
+    is_hidden = [letter not in "\n\t" and unicodedata.category(letter) in HIDDEN for letter in text]
+    return "".join(f"⟨U+{ord(letter):04X}⟩" if hide else letter for letter, hide in zip(text, is_hidden, strict=True))
+
+
+def in_one_line(text: str, characters: int) -> str:
+    """The beginning of `visible` text, with each run of white space as one space."""
+    return " ".join(visible(text[:characters]).split())[:characters]
