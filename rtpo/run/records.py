@@ -264,7 +264,7 @@ class RunFolder:
         return name
 
     def _read_save(self, name: str) -> Save:
-        """Checked. A save is code: its pickles are run. Raises DataError naming a file of the save that is not as it was
+        """Checked. A save is code: its pickle is run. Raises DataError naming a file of it that is not as it was
         written."""
         folder = self._checkpoints / name
         sums = checked_sums(folder)
