@@ -1,14 +1,17 @@
 """Attention for trees laid end to end (`rtpo.core.trees`), in place of a transformers model's own.
 
-On CUDA it is FlexAttention with a mask of blocks. On a CPU it is torch's with a mask of nodes, tree by tree.
+On CUDA it is FlexAttention with a mask of blocks. On a CPU it is torch's, branch by branch: a few hundred keys each,
+where a mask of nodes by nodes would compute thousands.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._dynamo.exc import FailOnRecompileLimitHit
 from torch.nn.attention.flex_attention import BlockMask
+from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface
 from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -65,15 +68,9 @@ def read_at(model: Any, nodes: Tensor) -> None:
     model.read_nodes = nodes
 
 
-def dense_mask(end: Tensor) -> Tensor:
-    """[nodes, nodes], true where a node (row) attends to a node (column). end: [nodes]."""
-    node = torch.arange(len(end), device=end.device)
-    return (node <= node[:, None]) & (node[:, None] < end)
-
-
 def block_mask(end: Tensor) -> BlockMask:
-    """`dense_mask` as a mask of blocks. Its memory grows with the square of the number of blocks (BLOCK nodes each),
-    not of nodes. end: [nodes], a multiple of BLOCK."""
+    """The mask by which node q attends to node k where k <= q < end[k]. Its memory grows with the square of the number
+    of blocks (BLOCK nodes each), not of nodes. end: [nodes], a multiple of BLOCK."""
     nodes = len(end)
     ends = end.view(-1, BLOCK)
     first = torch.arange(0, nodes, BLOCK, device=end.device)
@@ -101,7 +98,7 @@ def attend(
     """The attention of a transformers layer. query: [1, heads, nodes, size]; key, value: [1, kv heads, nodes, size].
     Raises MachineError if torch would compile FlexAttention for more than KERNELS kinds of shapes."""
     if not isinstance(mask, BlockMask):
-        return _tree_by_tree(module, query, key, value, mask[0, 0, 0], **terms), None
+        return _run_by_run(module, query, key, value, mask, **terms), None
     try:
         # here, since torch's settings are a thread's own, and gradients are computed in another
         with torch._dynamo.config.patch(recompile_limit=KERNELS, fail_on_recompile_limit_hit=True):
@@ -113,17 +110,48 @@ def attend(
         ) from error
 
 
-def _tree_by_tree(module: Any, query: Tensor, key: Tensor, value: Tensor, end: Tensor, **terms: Any) -> Tensor:
-    """[1, nodes, heads, size]"""
-    node = torch.arange(1, len(end) + 1)
-    stops = node[end.cummax(0).values == node]
-    sizes = stops.diff(prepend=stops.new_zeros(1)).tolist()
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Consecutive nodes of a tree, each the only child of the one before. keys: the nodes that they attend to, with
+    their own last; None if they see no others. mask: [1, 1, size, keys], true where a node attends."""
+
+    size: int
+    keys: Tensor | None
+    mask: Tensor | None
+
+
+def runs(end: Tensor) -> list[Run]:
+    """Divide trees after each leaf. end: [nodes], as in `rtpo.core.trees.Forest`."""
+    node = torch.arange(len(end))
+    stops = (node[end == node + 1] + 1).tolist()
+    parts, start = [], 0
+    for stop in stops:
+        size, own = stop - start, node[start:stop]
+        before = node[:start][end[:start] > start]
+        mask = torch.ones(size, len(before) + size, dtype=torch.bool).tril(len(before))
+        parts.append(Run(size, torch.cat([before, own]), mask[None, None]) if len(before) else Run(size, None, None))
+        start = stop
+    return parts
+
+
+_runs = WeakTensorKeyDictionary()
+"""by the mask that all layers of a forward are given"""
+
+
+def _run_by_run(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **terms: Any) -> Tensor:
+    """[1, nodes, heads, size]. A run attends to its own path alone, which is a small part of a tree."""
+    parts = _runs.get(mask)
+    if parts is None:
+        parts = _runs[mask] = runs(mask[0, 0, 0])
     mixed, start = [], 0
-    split = (*(x.split(sizes, 2) for x in (query, key, value)), end.split(sizes))
-    for q, k, v, ends in zip(*split, strict=True):
-        mask = dense_mask(ends - start)[None, None]
-        mixed.append(sdpa_attention_forward(module, q, k, v, mask, **terms)[0])
-        start += len(ends)
+    for part in parts:
+        own = slice(start, start + part.size)
+        if part.keys is None:
+            of_path = key[:, :, own], value[:, :, own]
+        else:  # selected, not indexed: its gradient is added up in a fixed order
+            of_path = key.index_select(2, part.keys), value.index_select(2, part.keys)
+        mixed.append(sdpa_attention_forward(module, query[:, :, own], *of_path, part.mask, **terms)[0])
+        start += part.size
     return torch.cat(mixed, 1)
 
 

@@ -31,6 +31,9 @@ T = TypeVar("T")
 LAUNCH = "launch"
 """the part of the tree that is no part of a run (`rtpo.run.experiments`)"""
 
+Precision = Literal["fp32", "bf16"]
+DTYPES: dict[Precision, str] = {"fp32": "float32", "bf16": "bfloat16"}
+"""torch's names"""
 Share = Annotated[float, Field(gt=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 FOLDER_NAME = re.compile(r"\w[\w.+,=-]{0,199}")
@@ -39,7 +42,18 @@ FOLDER_RULE = "it names a folder; use at most 200 letters, digits and . _ + - , 
 LARGEST = 2**53
 """of whole numbers: beyond it JSON's readers round"""
 
+
+def has_bf16() -> bool:
+    """Whether the processor computes in bf16 itself."""
+    import torch  # seconds, which only profiles of a processor need
+
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
+
+
 OmegaConf.register_new_resolver("project", lambda: str(PROJECT), replace=True)
+OmegaConf.register_new_resolver("dtype", lambda precision: DTYPES.get(precision, precision), replace=True)
+OmegaConf.register_new_resolver("fastest_precision", lambda: "bf16" if has_bf16() else "fp32", replace=True)
 OmegaConf.register_new_resolver("given", lambda value, otherwise: otherwise if value is None else value, replace=True)
 
 
@@ -167,7 +181,9 @@ class SaveConfig:
 class ProfileConfig:
     """The machine. platform: `cpu` (the embedded engine, or a CPU build of vLLM) or `cuda` (vLLM). processes: training
     processes on each of `nodes` nodes. logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit,
-    scored_share, check_trees: see `rtpo.harness.harness.AgentHarness`. track: where a run is mirrored."""
+    scored_share, check_trees: see `rtpo.harness.harness.AgentHarness`. track: where a run is mirrored. precision: of
+    the numbers that trainer, reference policy and engine compute with; the weights that the optimizer moves are fp32.
+    """
 
     name: str
     platform: Literal["cpu", "cuda"]
@@ -179,6 +195,7 @@ class ProfileConfig:
     track: tuple[Literal["wandb", "tensorboard", "file"], ...]
     scored_share: Share = 1.0
     check_trees: bool = False
+    precision: Precision = "fp32"
 
     @property
     def required_cpus(self) -> int:
@@ -320,6 +337,14 @@ def _verl_problems(run: RunConfig) -> Iterator[str]:
     for key in ("model.lora_rank", "model.lora.rank", "model.lora_adapter_path"):
         if (value := OmegaConf.select(ours, f"{place}.{key}")) not in (None, 0):
             yield f"verl.{place}.{key} is {value}: LoRA is not supported, all weights are trained."
+    numbers: dict[str, str] = {
+        f"{role}.fsdp_config.mixed_precision.param_dtype": run.profile.precision for role in ("actor", "ref")
+    }
+    numbers |= {"actor.fsdp_config.model_dtype": "fp32", "rollout.dtype": DTYPES[run.profile.precision]}
+    for key, wanted in numbers.items():
+        if (value := OmegaConf.select(ours, f"{place}.{key}")) != wanted:
+            both = f"verl.{place}.{key} is {value} and profile.precision {run.profile.precision}"
+            yield f"{both}: it must be {wanted}; set profile.precision alone."
     engines = ("embedded", "vllm") if run.profile.platform == "cpu" else ("vllm",)
     for key, known in (("actor.strategy", ("fsdp2",)), ("ref.strategy", ("fsdp2",)), ("rollout.name", engines)):
         if (value := OmegaConf.select(ours, f"{place}.{key}")) not in known:

@@ -52,7 +52,8 @@ class VerlBackend:
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
         self._limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
         described = omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config
-        self._even = EVEN * int(described.hidden_size)
+        # on a CPU a row's own nodes attend to its path alone, whatever the size of its tree
+        self._even = EVEN * int(described.hidden_size) if settings.trainer.device == "cuda" else 2**40
         self._apart = why_not_trees(described) is not None
         self._is_rotary = getattr(described, "rope_parameters", None) is not None
         trainer = settings.trainer

@@ -5,6 +5,8 @@
   whole, and its micro-batches mix lengths and are then padded to the longest row, far beyond the tokens that
   `ppo_max_token_len_per_gpu` allows; and they refuse a row longer than that.
 - Log-probs and entropies are those of trained ids alone, and the output layer is computed for these; others are 0.
+  Without verl's fused kernels it is computed in pieces (`rtpo.core.output_layer`), never all logits at once, but for
+  models that may change logits after it.
 - A schedule stays at its last learning rate beyond its end, which a run's last updates may take it to; verl's cosine
   would rise again. The learning rate that is told of a step is the one it was taken with; verl tells the next step's.
 - The output layer is part of the model's outermost FSDP group. verl gives one that is not tied to the embeddings a
@@ -23,7 +25,8 @@ import verl.workers.engine.fsdp.transformer_impl as fsdp
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from rtpo.core.tree_attention import BLOCK, choose_attention, read_at
+from rtpo.core.output_layer import score_at
+from rtpo.core.tree_attention import BLOCK, FAMILIES, choose_attention, read_at
 from rtpo.core.trees import forest
 
 _verl_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
@@ -63,6 +66,9 @@ def tree_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str, Any], d
     inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
     if tu.get_non_tensor_data(micro_batch, "use_fused_kernels", default=False):
         inputs |= {"temperature": temperature, "return_dict": True, "shift_labels": labels[None]}
+    elif has_plain_head(engine):
+        entropies = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)
+        score_at(engine.module, labels, temperature, with_entropy=entropies)
     return inputs, {"temperature": temperature, "labels": labels, "read": read}
 
 
@@ -75,6 +81,9 @@ def tree_outputs(
     entropies = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)
     if tu.get_non_tensor_data(micro_batch, "use_fused_kernels", default=False):
         pairs = {"log_probs": output.log_probs[0], "entropy": output.entropy[0]}
+    elif has_plain_head(engine):
+        scores = output.logits[0]
+        pairs = {"log_probs": scores[:, 0], "entropy": scores[:, 1].detach()}
     else:
         logprobs = (output.logits[0].float() / output_args["temperature"]).log_softmax(-1)
         pairs = {"log_probs": logprobs.gather(-1, output_args["labels"][:, None])[:, 0]}
@@ -89,6 +98,11 @@ def tree_outputs(
         placed = torch.zeros(int(offsets[-1]), dtype=values.dtype, device=values.device).index_copy(0, before, values)
         outputs[name] = torch.nested.nested_tensor_from_jagged(placed, offsets)
     return outputs
+
+
+def has_plain_head(engine: Any) -> bool:
+    """Whether logits are what the output layer gives, as in the models that are computed as trees."""
+    return engine.module.config.model_type in FAMILIES
 
 
 def _is_dealt(rows: TensorDict) -> bool:

@@ -22,8 +22,8 @@ from ray._private import ray_constants
 from transformers import AutoConfig
 
 from rtpo.core.tree_attention import why_not_trees
-from rtpo.errors import MachineError
-from rtpo.run.config import PROJECT, ProfileConfig, RunConfig
+from rtpo.errors import ConfigError, MachineError
+from rtpo.run.config import PROJECT, ProfileConfig, RunConfig, has_bf16
 from rtpo.run.records import passed_on
 from rtpo.verl_harness.settings import LOOPBACK, SOCKETS
 
@@ -89,10 +89,17 @@ def open_backend(config: RunConfig) -> "VerlBackend":
 def settings_of(config: RunConfig) -> DictConfig:
     """verl's settings for a run, with all that can be said of them before Ray starts. Raises ConfigError."""
     os.environ.update(_platform(config.profile))
-    from rtpo.verl_harness.settings import check_settings, verl_settings
+    from rtpo.verl_harness.settings import check_settings, fit_bucket, verl_settings
 
+    if config.profile.precision == "bf16" and config.profile.platform == "cpu" and not has_bf16():
+        raise ConfigError(
+            "profile.precision is bf16, which this processor does not compute (no AMX or AVX-512 bf16): use fp32."
+        )
     settings = verl_settings(OmegaConf.create(config.verl))
     check_settings(settings)
+    if config.profile.platform == "cpu" and not config.is_embedded:
+        key = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
+        fit_bucket(settings, config.model.path, OmegaConf.select(OmegaConf.create(config.verl), key))
     return settings
 
 

@@ -7,20 +7,25 @@ Ray.
 import dataclasses
 import importlib
 import os
+import shutil
 import traceback
 from copy import deepcopy
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import torch
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf, open_dict
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from rtpo.core.names import nearest
-from rtpo.errors import ConfigError
+from rtpo.errors import ConfigError, MachineError
 
 LOOPBACK = "127.0.0.1"
+SHARED_MEMORY = Path("/dev/shm")
 SOCKETS = "RTPO_SOCKETS"
 """environment variable of a word in the names of the sockets that weights are sent through: verl names them after
 Ray's job id, which is the same in every new cluster, and several clusters may share a node"""
@@ -68,6 +73,34 @@ def check_settings(settings: DictConfig) -> None:
             raise ConfigError(
                 f"verl.actor_rollout_ref.{part} is refused by verl: {' '.join(why.split()).rstrip('.')}."
             ) from error
+
+
+def fit_bucket(settings: DictConfig, model: str, named: int | None) -> None:
+    """Set the size of the buckets that weights go to vLLM's CPU build in: the model's largest tensor, or `named`
+    megabytes. Raises ConfigError if these hold less, and MachineError for more than shared memory has room for."""
+    rollout = settings.actor_rollout_ref.rollout
+    key = "rollout.checkpoint_engine.update_weights_bucket_megabytes"
+    from verl.utils.torch_dtypes import PrecisionType  # which settles verl's platform
+
+    width = PrecisionType.to_dtype(rollout.dtype).itemsize
+    largest = max(shape.numel() for shape in shapes_of(AutoConfig.from_pretrained(model)).values())
+    needed = -(-largest * width // 2**20)
+    if named is not None and named < needed:
+        raise ConfigError(
+            f"verl.actor_rollout_ref.{key} is {named} and the largest tensor of {model} has {needed} MiB: leave it out."
+        )
+    rollout.checkpoint_engine.update_weights_bucket_megabytes = bucket = named or needed
+    if SHARED_MEMORY.exists() and (free := shutil.disk_usage(SHARED_MEMORY).free >> 20) < bucket:
+        raise MachineError(
+            f"weights go to vLLM through {bucket} MiB of shared memory and {SHARED_MEMORY} has {free} free: make room "
+            "(in a container: --shm-size)."
+        )
+
+
+def shapes_of(config: PretrainedConfig) -> dict[str, torch.Size]:
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
 def socket_word(job: str) -> str:

@@ -5,12 +5,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers import PretrainedConfig
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
 from rtpo.errors import DataError
 from rtpo.verl_harness.engines import first_error
+from rtpo.verl_harness.settings import shapes_of
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -56,12 +57,6 @@ class ReloadingWorker(CheckedWorker):
         if config.tie_word_embeddings:
             weights[HEAD] = weights[EMBEDDING]  # which vLLM would keep as it was
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
-
-
-def shapes_of(config: PretrainedConfig) -> dict[str, torch.Size]:
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
-    return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
 def check_whole(shapes: dict[str, torch.Size], expected: dict[str, torch.Size], config: PretrainedConfig) -> None:

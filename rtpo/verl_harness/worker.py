@@ -63,8 +63,9 @@ def save_hashed(value: Any, path: str) -> None:
 
 
 def as_served(weights: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
-    """Weights in the numbers that vLLM keeps them in. verl sends the trainer's own, fp32: twice the bytes, and more
-    than a bucket holds for the embeddings of a model of 8 billion parameters."""
+    """Weights in the numbers that the engine keeps, and the trainer computes with: FSDP2 rounds alike. verl
+    sends the optimizer's, fp32: twice the bytes, and more than a bucket holds for the embeddings of 8 billion
+    parameters."""
     for name, weight in weights:
         yield name, weight.to(dtype)
 
@@ -102,12 +103,12 @@ class AgentWorker(ActorRolloutRefWorker):
             initialize_global_process_group_ray(timeout, backend)
         self.init_model()
         self.actor.set_loss_fn(row_loss)
-        if hasattr(self.rollout, "zmq_handle"):  # of vLLM: where its workers listen
+        adapter: Any = self.rollout
+        if hasattr(adapter, "zmq_handle"):  # of vLLM: where its workers listen
             job = ray.get_runtime_context().get_job_id()
-            self.rollout.zmq_handle = self.rollout.zmq_handle.replace(job, socket_word(job))
-            adapter: Any = self.rollout
-            send, dtype = adapter.update_weights, PrecisionType.to_dtype(self.config.rollout.dtype)
-            adapter.update_weights = lambda weights, **options: send(as_served(weights, dtype), **options)
+            adapter.zmq_handle = adapter.zmq_handle.replace(job, socket_word(job))
+        send, dtype = adapter.update_weights, PrecisionType.to_dtype(self.config.rollout.dtype)
+        adapter.update_weights = lambda weights, **options: send(as_served(weights, dtype), **options)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
     def restart(self, optimizer: DictConfig) -> None:

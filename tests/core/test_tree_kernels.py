@@ -55,7 +55,7 @@ def test_the_check_of_a_gpu_passes_fails_or_is_not_finished(
 ) -> None:
     assert check_gpu.main(["--tiny"]) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(tree_attention, "dense_mask", lambda end: torch.ones(len(end), len(end)).tril().bool())
+        patch.setattr(tree_attention, "runs", lambda end: [tree_attention.Run(len(end), None, None)])
         assert check_gpu.main(["--tiny"]) == 1
     with monkeypatch.context() as patch:
         patch.setattr(check_gpu, "SECONDS", 0)

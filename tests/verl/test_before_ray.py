@@ -1,6 +1,7 @@
 """What cannot be trained is refused before Ray starts and before the run's folder is made."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -12,6 +13,8 @@ from typing import Any, cast
 import pytest
 import torch
 from conftest import compose_config
+from omegaconf import OmegaConf
+from transformers import LlamaConfig
 from whole_runs import config_in
 
 from experiments.training import checked, train
@@ -74,6 +77,28 @@ def test_what_verl_would_refuse_is_refused_before_ray_starts(override: str, name
     with pytest.raises(ConfigError, match=named):
         train(config, StopRequest())
     assert not config.folder.exists()
+
+
+def test_bf16_is_refused_where_the_processor_has_none_and_said_in_one_place(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "has_bf16", lambda: False)
+    with pytest.raises(ConfigError, match=r"^profile\.precision is bf16, .* use fp32"):
+        train(config_in(results, "profile.precision=bf16"), StopRequest())
+    with pytest.raises(ConfigError, match=r"rollout\.dtype .* set profile\.precision alone"):
+        config_in(results, "verl.actor_rollout_ref.rollout.dtype=bfloat16")
+
+
+def test_a_bucket_of_weights_holds_the_largest_tensor_or_is_refused(tmp_path: Path) -> None:
+    LlamaConfig(vocab_size=49158, hidden_size=576, num_hidden_layers=1, num_attention_heads=9).save_pretrained(tmp_path)
+    vllm = ("+engine=vllm_cpu", f"model.path={tmp_path}")
+    key = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
+    for size in (2, 4):
+        settings = session.settings_of(compose_config(*vllm, f"profile.precision={'fp32' if size == 4 else 'bf16'}"))
+        assert OmegaConf.select(settings, key) == math.ceil(49158 * 576 * size / 2**20)
+    assert OmegaConf.select(session.settings_of(compose_config(*vllm, f"++verl.{key}=300")), key) == 300
+    with pytest.raises(ConfigError, match=r"megabytes is 50 and the largest tensor of .* has 109 MiB"):
+        session.settings_of(compose_config(*vllm, f"++verl.{key}=50"))
 
 
 def test_a_run_with_vllm_where_there_is_none_is_refused(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,13 +89,13 @@ def test_trees_that_differ_from_their_rows_end_the_run(
     def see_all_before(worker: Any) -> None:
         from rtpo.core import tree_attention
 
-        worker.kept = tree_attention.dense_mask
-        tree_attention.dense_mask = lambda end: worker.kept(end.new_full(end.shape, len(end)))
+        worker.kept = tree_attention.runs
+        tree_attention.runs = lambda end: [tree_attention.Run(len(end), None, None)]
 
     def mend(worker: Any) -> None:
         from rtpo.core import tree_attention
 
-        tree_attention.dense_mask = worker.kept
+        tree_attention.runs = worker.kept
 
     harness = make_harness("profile.check_trees=true")
     harness.sync()
