@@ -317,8 +317,8 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         )
     waiting = [index for index in launch.incomplete if index not in elsewhere]
     if not waiting:
-        done = f"all of {counted(len(elements), 'element')} complete"
-        left = f"{counted(len(elsewhere), 'element')} left to other experiments" if elsewhere else done
+        complete_all = f"all of {counted(len(elements), 'element')} complete"
+        left = f"{counted(len(elsewhere), 'element')} left to other experiments" if elsewhere else complete_all
         print(f"{launch.name}, profile {launch.first.profile}: {left}")
         return
     job, script = options(launch), (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
