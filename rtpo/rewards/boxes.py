@@ -13,7 +13,7 @@ _END = re.compile(r"(?<!\\)\$|\\[)\]]|\n|\s[a-zA-Z]{2}|$")
 
 def last_box(text: str) -> str | None:
     """What the last closed `\\boxed` or `\\fbox` holds: up to the matching brace, or, without braces, up to the end of
-    the formula. None where there is none. Escaped braces do not count."""
+    the formula. An empty one counts where no other is. None where there is none. Escaped braces do not count."""
     last: tuple[int, int | None] | None = None
     opened: list[int | None] = []
     for part in _PART.finditer(text):
@@ -23,7 +23,8 @@ def last_box(text: str) -> str | None:
             last = part.end(), None
         elif part[0] == "}" and opened:
             start = opened.pop()
-            if start is not None and (last is None or start > last[0]):
+            is_empty = start is not None and not text[start : part.start()].strip()
+            if start is not None and (last is None or (start > last[0] and not is_empty)):
                 last = start, part.start()
     if last is None:
         return None

@@ -12,7 +12,7 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from latex2sympy2_extended.logic import And
@@ -22,39 +22,21 @@ from sympy import Eq, FiniteSet, Interval, Matrix, MatrixBase, Rational, Tuple
 from sympy.core.random import seed
 
 from rtpo.rewards.math_verify_mends import install
+from rtpo.rewards.notation import rewritten
 
 install()
 MEMORY_BYTES = 1 << 30
-_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _TEXT = r"\\(?:text|mbox)\s*\{([^{}]*)\}"
-_ANGLE = r"[({]?\s*([\d.]+)\s*\^\s*\{?\s*\\circ\s*\}?\s*[)}]?"
-_REWRITTEN: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"\\(?:text)?color\s*\{[^{}]*\}"), ""),
-    (re.compile(r"^\s*\{([^{}]*)\}\s*$"), r"\1"),
-    (re.compile(r"(?<![\\.])(?<!\\right)[;.,]\s*$"), ""),
-    # %, percent and ° at the end are not read: 25\% is 25
-    (re.compile(r"\s*(?:\\?%|percent|°)\s*$"), ""),
-    (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset"),
-    (re.compile(r"\\sqrt\s*\{\s*-\s*1\s*\}"), "i"),
-    (re.compile(rf"(\\(?:sin|cos|tan|cot|sec|csc))\s*{_ANGLE}"), r"\1(\\frac{\2\\pi}{180})"),
-    (re.compile(r"^\s*(-?\d+)(?:\s|\\ )+(\d+)\s*/\s*(\d+)\s*$"), r"\1\\frac{\2}{\3}"),
-    # from the first text to the last would be one unit
-    (
-        re.compile(rf"^(?:[^{{}}\\]*\d[^{{}}\\]*{_TEXT}\s*){{2,}}$"),
-        lambda match: "(" + ",".join(re.split(r"\\(?:text|mbox)\s*\{[^{}]*\}", match[0])[:-1]) + ")",
-    ),
-)
-"""notations that this version of math-verify takes for something else, and the same in one that it reads"""
 _BASE = re.compile(r"(?:.*=)?\s*(\d[\dA-Z]*)\s*_\s*(?:\{\s*(\d+)\s*\}|(\d))\s*", re.DOTALL)
 _MODULUS = re.compile(r"(.*[^\s(])\s*\(?\\p?mod\s*(?:\{\s*(\d+)\s*\}|(\d+))\s*\)?\s*", re.DOTALL)
+_OTHERWISE = re.compile(r"\\(?:neq?|not|to|rightarrow)(?![a-zA-Z])")
+"""what says of a number that it is not the answer, or not yet"""
 _WORDS = re.compile(rf"\s*{_TEXT}\s*")
 
 
-def rewritten(text: str) -> str:
-    text = text.translate(_FULL_WIDTH)
-    for pattern, other in _REWRITTEN:
-        text = pattern.sub(other, text)
-    return text
+def _unspaced(text: str) -> str:
+    """A list with dots, to compare as it is written: math-verify reads its ends alone."""
+    return re.sub(r"\s|\\[,;! ]|\\(?=[lc]?dots)|(?<=\\)[lc](?=dots)|[lc](?=dots)", "", text)
 
 
 def read(text: str) -> list[object]:
@@ -79,6 +61,10 @@ def verdict(gold: str, answer: str) -> str:
         gold, answer = rewritten(gold), rewritten(answer)
         if _WORDS.fullmatch(gold) and "\\" not in answer:
             answer = f"\\text{{{answer}}}"
+        if _OTHERWISE.search(answer) and not _OTHERWISE.search(gold):
+            return "wrong"
+        if "dots" in gold and "dots" in answer:
+            return "right" if _unspaced(gold) == _unspaced(answer) else "wrong"
         body, kind = parted(gold)
         golds = read(body)
         # what is not mathematics comes back as its own text alone

@@ -16,8 +16,10 @@ _YES_NO: Final = frozenset({"yes", "no"})
 _SINGLE = re.compile("[\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 """ideographs and kana, which are written without spaces"""
 _THOUSANDS = re.compile(r",\d{3}(?!\d)")
-_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|emph|operatorname)\s*(?=\{)")
+_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|emph|operatorname|boxed|fbox)\s*(?=\{)")
 """LaTeX around the words of a box"""
+_RANGE = re.compile(r"(?<=\d)-{2,3}(?=\d)")
+"""LaTeX's dash between numbers"""
 _SIGNED = re.compile(r"-\.?(?=\d)|\.(?=\d)")
 
 Tokens = tuple[str, ...]
@@ -68,7 +70,7 @@ def tokenize(text: str) -> Tokens:
     without articles, these are kept.
     """
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).replace("\u2212", "-")
-    text = _WRAPPER.sub(" ", text)
+    text = _RANGE.sub("-", _WRAPPER.sub(" ", re.sub(r"(?<=\w)\\?~(?=\w)", " ", text)))
     text = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf"))
     signs = {number.start(): number.group() for number in _SIGNED.finditer(text) if _begins(text, number.start())}
     written = (f" {signs[place]}" if place in signs else _written(text, place) for place in range(len(text)))

@@ -20,6 +20,7 @@ from rtpo.rewards.boxes import last_box
         ("\\boxed \\$73$", "\\$73"),
         ("\\boxed{73} is in \\boxed, as asked, a \\boxed - or \\boxed{", "73"),
         ("\\boxed{2} or $\\boxed 73$", "73"),
+        ("\\boxed{7} (as asked, within \\boxed{ })", "7"),
         ("boxed{1} \\boxedx{1} \\boxed{1", None),
     ],
 )

@@ -34,6 +34,7 @@ TEXTS = {
     **{"An apple  a day\n": "apple day", "O'Brien’s": "obriens", "“Washington, D.C.”": "washington dc"},
     **{"Ｆｕｌｌ　ｗｉｄｔｈ": "full width", "zero\u200bwidth\u00adhyphen": "zerowidthhyphen"},
     **{"\\mathbf{\\text{Paris}}": "paris", "\\frac": "frac"},
+    **{"New~York": "new york", "\\boxed{\\text{Paris}}": "paris", "1998--2001": "1998 2001"},
     # numbers
     **{"1,234,567": "1234567", "1.95 m": "1.95 m", "in 2010.": "in 2010", "1,95": "1 95", "3½": "31 2"},
     **{"-5 and −5 and (-5)": "-5 and -5 and -5", "5 - 3": "5 3", "A-5": "a5", "-.5": "-.5", "x-.5": "x5", "$-5": "-5"},
