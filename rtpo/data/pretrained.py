@@ -155,12 +155,12 @@ def from_folder_or_hub(where: str) -> Source:
     an architecture that the embedded engine does not compute."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    from rtpo.engines.qwen3 import check_architecture
+    from rtpo.engines.transformer import architecture_of
 
     is_folder = Path(where).is_dir()
     try:
         config = AutoConfig.from_pretrained(where)
-        check_architecture(config)
+        architecture_of(config)
         tokenizer = AutoTokenizer.from_pretrained(where)
         model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
         licence = _licence_in(Path(where)) if is_folder else _licence_on_hub(where)

@@ -19,13 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import Qwen3Config
+from transformers import PreTrainedConfig
 
 from rtpo.core.trees import Indices
 from rtpo.engines.base import Generation, Request
 from rtpo.engines.prefill import Prompt, PromptCache, pieces, prefill
-from rtpo.engines.qwen3 import Qwen3
 from rtpo.engines.sampling import Sampler
+from rtpo.engines.transformer import Transformer
 from rtpo.errors import ConfigError, DataError, StaleEngine
 from rtpo.types import Ids, StopReason, as_ids
 
@@ -67,12 +67,12 @@ class _Rows:
         if len(requests) > contexts:
             room = 0
             self._own = (
-                torch.empty(layers, len(requests), kv_heads, size, outputs),
-                torch.empty(layers, len(requests), kv_heads, outputs, size),
+                torch.empty(layers, len(requests), kv_heads, size, outputs, dtype=kv.dtype),
+                torch.empty(layers, len(requests), kv_heads, outputs, size, dtype=kv.dtype),
             )
-        self.keys = torch.empty(layers, contexts, kv_heads, size, self._columns + room)
+        self.keys = torch.empty(layers, contexts, kv_heads, size, self._columns + room, dtype=kv.dtype)
         """[layers, C, kv heads, D, P and outputs], transposed: both products then read along the last"""
-        self.values = torch.empty(layers, contexts, kv_heads, self._columns + room, size)
+        self.values = torch.empty(layers, contexts, kv_heads, self._columns + room, size, dtype=kv.dtype)
         """[layers, C, kv heads, P and outputs, D]"""
         self.keys[..., : self._columns] = kv[:, :, :, 0].permute(2, 0, 3, 4, 1)
         self.values[..., : self._columns, :] = kv[:, :, :, 1].permute(2, 0, 3, 1, 4)
@@ -100,7 +100,9 @@ class _Rows:
         self._lines = np.repeat(used, lines)
         lengths = self.lengths[np.repeat(first_row, lines)]
         is_pad = torch.arange(self._columns) >= lengths[:, None]
-        self.mask = torch.where(is_pad, -torch.inf, 0.0).repeat_interleave(self.keys.shape[2], 0)[:, None]
+        self.mask = (
+            torch.where(is_pad, -torch.inf, 0.0).to(self.keys.dtype).repeat_interleave(self.keys.shape[2], 0)[:, None]
+        )
         """added to scores of a line: -inf beyond its context's end; [C * kv heads, 1, P]"""
         if self.width == 1:
             if self._own:
@@ -156,9 +158,10 @@ class _Rows:
 
 
 class Decoder:
-    """Generates turns from a Qwen3 model's weights. Not safe for concurrent calls.
+    """Generates turns from a transformer's weights. Not safe for concurrent calls.
 
     stop_ids:     ids that end a turn.
+    dtype:        of weights, keys and values.
     cache_tokens: most context tokens kept prefilled across calls, least recently used first out; 0 keeps none.
                   Each prompt's logits are kept, too, and not counted.
 
@@ -166,8 +169,14 @@ class Decoder:
     Raises ConfigError for settings out of range or an unsupported architecture.
     """
 
-    def __init__(self, config: Qwen3Config, stop_ids: Collection[int], cache_tokens: int) -> None:
-        self._model = Qwen3(config)
+    def __init__(
+        self,
+        config: PreTrainedConfig,
+        stop_ids: Collection[int],
+        cache_tokens: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._model = Transformer(config, dtype)
         self._vocabulary = config.vocab_size
         self._positions = config.max_position_embeddings
         if any(not 0 <= i < config.vocab_size for i in stop_ids):
@@ -261,7 +270,9 @@ class Decoder:
         most_bytes = BLOCK_BYTES // threads
         contexts = [request.context_ids for request in requests]
         # as if no context were shared
-        column_bytes = 8 * self._model.layers * self._model.kv_heads * self._model.head_size
+        column_bytes = (
+            2 * self._model.dtype.itemsize * self._model.layers * self._model.kv_heads * self._model.head_size
+        )
         block: list[int] = []
         columns = 0
         for i in sorted(range(len(requests)), key=lambda i: (len(contexts[i]), contexts[i].tobytes())):

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rtpo.core.trees import Indices, depth_first, tree
-from rtpo.engines.qwen3 import Qwen3
+from rtpo.engines.transformer import Transformer
 from rtpo.types import Ids
 
 PREFILL_TOKENS: Final = 2048
@@ -103,7 +103,7 @@ def pieces(rows: Sequence[Ids], known: Sequence[int], threads: int) -> list[list
 
 
 @torch.inference_mode()
-def prefill(model: Qwen3, contexts: Sequence[Ids], begun: Sequence[Tensor | None]) -> tuple[list[Prompt], int]:
+def prefill(model: Transformer, contexts: Sequence[Ids], begun: Sequence[Tensor | None]) -> tuple[list[Prompt], int]:
     """Prompts of distinct contexts, given the keys and values that some begin with, and the tokens computed.
 
     Of ids that several begin with, or that are given, none is computed twice: the new nodes of the contexts' tree
@@ -111,7 +111,7 @@ def prefill(model: Qwen3, contexts: Sequence[Ids], begun: Sequence[Tensor | None
     """
     nodes = tree(contexts)
     paths = np.split(nodes.path, np.cumsum([len(ids) for ids in contexts])[:-1])
-    kv = torch.empty(model.layers, 2, len(nodes.ids), model.kv_heads, model.head_size)
+    kv = torch.empty(model.layers, 2, len(nodes.ids), model.kv_heads, model.head_size, dtype=model.dtype)
     is_new = np.ones(len(nodes.ids), np.bool_)
     context_of = np.empty(len(nodes.ids), np.int64)
     for number, (path, cached) in enumerate(zip(paths, begun, strict=True)):
@@ -135,8 +135,9 @@ def prefill(model: Qwen3, contexts: Sequence[Ids], begun: Sequence[Tensor | None
         for batch in batches:
             query = _gathered(q, batch.queries)
             key, value = (_gathered(x, batch.path) for x in kv[layer])
+            mask = None if batch.mask is None else batch.mask.to(q.dtype)
             out = F.scaled_dot_product_attention(
-                query, key, value, batch.mask, is_causal=batch.mask is None, scale=1.0, enable_gqa=True
+                query, key, value, mask, is_causal=mask is None, scale=1.0, enable_gqa=True
             )
             mixed.append(out.transpose(1, 2).flatten(0, 1).flatten(1))
         return torch.cat(mixed).index_select(0, back)

@@ -123,10 +123,10 @@ def _check_embedded(path: Path, model_type: str | None) -> None:
     # seconds to import, which no command takes to say what is wrong with its arguments
     from transformers import AutoConfig
 
-    from rtpo.engines.qwen3 import check_architecture
+    from rtpo.engines.transformer import architecture_of
 
     try:
-        check_architecture(AutoConfig.from_pretrained(path))
+        architecture_of(AutoConfig.from_pretrained(path))
     except ConfigError as error:
         raise ConfigError(
             f"model.path is {path}: {error} Use such a model, or a profile with vLLM; an evaluation can be "

@@ -14,11 +14,12 @@ import torch
 from engine_conformance import (
     BF16,
     EXACT,
+    MEMBERS,
     STOP,
     Bench,
-    EmbeddedDecoder,
     OnVerl,
     bench_of,
+    embedded,
     folder_of,
     kept,
     small_model,
@@ -34,15 +35,16 @@ from rtpo.types import Floats, Ids, StopReason, as_ids
 
 FIRST, SECOND = 0, 1
 VOCABULARY = 204
-ENGINES = ("embedded on verl", "vllm on verl", "embedded")
+IN_PROCESS = (*MEMBERS, "embedded smollm2")
+ENGINES = ("embedded on verl", "vllm on verl", *IN_PROCESS)
 """those on verl first: it settles its platform when it is first imported"""
 
 
 @pytest.fixture(scope="module", params=ENGINES)
 def unsynchronised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("engine")
-    if request.param == "embedded":
-        with bench_of(EmbeddedDecoder()) as bench:
+    if request.param in IN_PROCESS:
+        with bench_of(embedded(request.param)) as bench:
             yield bench
     elif request.param == "embedded on verl":
         toy: RunConfig = request.getfixturevalue("toy_config")
@@ -185,14 +187,15 @@ def test_a_stop_is_told_from_a_turn_cut_off_even_in_the_last_place(bench: Bench)
         assert generation.stop is StopReason.STOP or len(generation.output_ids) == request.sampling.max_tokens
         if is_stop[-1] and len(is_stop) > 1:
             stopped.append((request, generation))
+    if bench.subject.tolerance > EXACT:
+        return  # in bf16 a token may depend on its batch
     request, generation = stopped[0]
     whole, n = tokens([generation])[0], len(generation.output_ids)
     for limit, reason in [(n - 1, StopReason.LENGTH), (n, StopReason.STOP), (n + 1, StopReason.STOP)]:
         (again,) = bench.generate(asked(request.context_ids, request.seed, max_tokens=limit))
         assert again.stop is reason
         assert len(again.output_ids) == min(limit, n)
-        if bench.subject.tolerance <= EXACT:
-            assert tokens([again])[0] == whole[:limit]
+        assert tokens([again])[0] == whole[:limit]
 
 
 def test_a_turn_before_the_first_synchronisation_is_refused(
@@ -291,16 +294,18 @@ def test_a_wrong_request_is_refused_and_the_next_is_answered(bench: Bench) -> No
 
 
 @only_loading
-@pytest.mark.parametrize("fault", ["missing", "unknown", "misshapen"])
+@pytest.mark.parametrize("fault", ["missing", "unknown", "misshapen", "another head"])
 def test_weights_that_do_not_fit_are_refused_and_none_are_then_held(bench: Bench, fault: str) -> None:
     weights = weights_of(bench.subject.networks[SECOND])
     if fault == "missing":
         del weights["model.layers.1.self_attn.o_proj.weight"]
     elif fault == "unknown":
         weights["model.extra"] = torch.zeros(1)
+    elif fault == "another head":
+        weights["lm_head.weight"] = weights["lm_head.weight"] + 1
     else:
         weights["model.norm.weight"] = torch.zeros(3)
-    with pytest.raises(DataError, match=r"eight.*(o_proj.*missing|extra|\(3,\))"):
+    with pytest.raises(DataError, match=r"eight.*(o_proj.*missing|extra|tie_word|\(3,\))"):
         bench.run(bench.subject.load(weights, 4))
     with pytest.raises(StaleEngine):
         bench.generate(asked(CONTEXTS[0]))

@@ -1,6 +1,7 @@
 """The engines that tests/engines/test_engine_conformance.py is run on, each behind one small seam."""
 
 import asyncio
+import os
 import shutil
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import pytest
 import torch
 from conftest import compose_config
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, Qwen3ForCausalLM
 
 from rtpo.core.packing import Packed
 from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
@@ -78,26 +79,19 @@ def bench_of(subject: Any) -> Iterator[Bench]:
         yield Bench(subject, runner)
 
 
-def small_model(seed: int, head_dim: int) -> Any:
-    """Random tied weights, wide enough that log-probs differ between tokens; the toy tasks' vocabulary. vLLM's CPU
-    kernels take no heads of 16."""
+def small_model(seed: int, head_dim: int, member: str = "qwen3", **changes: Any) -> Any:
+    """Random tied weights of a member of the family, wide enough that log-probs differ between tokens; the toy tasks'
+    vocabulary. vLLM's CPU kernels take no heads of 16."""
     torch.manual_seed(seed)
-    return AutoModelForCausalLM.from_config(
-        Qwen3Config(
-            vocab_size=204,
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=head_dim,
-            max_position_embeddings=256,
-            tie_word_embeddings=True,
-            initializer_range=0.2,
-            eos_token_id=STOP,
-            pad_token_id=0,
-        )
-    ).eval()
+    sizes = {"vocab_size": 204, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": head_dim, "max_position_embeddings": 256}
+    ends = {"tie_word_embeddings": True, "initializer_range": 0.2, "eos_token_id": STOP, "pad_token_id": 0}
+    network = AutoModelForCausalLM.from_config(AutoConfig.for_model(member, **sizes | heads | ends | changes)).eval()
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            if name.endswith("bias"):  # 0 otherwise
+                weight.normal_(std=0.2)
+    return network
 
 
 def kept(logits: Tensor, top_k: int, top_p: float) -> Tensor:
@@ -128,8 +122,8 @@ class EmbeddedDecoder:
 
     tolerance = EXACT
 
-    def __init__(self) -> None:
-        self.networks = small_model(0, 16), small_model(1, 16)
+    def __init__(self, networks: tuple[Any, Any]) -> None:
+        self.networks = networks
         config = self.networks[0].config
         self.context_limit = config.max_position_embeddings
         self._decoder = Decoder(config, {STOP}, cache_tokens=4096)
@@ -153,6 +147,39 @@ class EmbeddedDecoder:
         before = self._decoder.prefilled_tokens
         await self.engine.generate(Request(context, ONE, 0, "cache", "cache"))
         return len(context) - (self._decoder.prefilled_tokens - before)
+
+
+MEMBERS: dict[str, dict[str, Any]] = {
+    "embedded": {},
+    "embedded qwen2": {"member": "qwen2"},
+    "embedded llama": {"member": "llama"},
+    "embedded, all biases": {"member": "llama", "attention_bias": True, "mlp_bias": True},
+    "embedded, untied": {"attention_bias": True, "tie_word_embeddings": False},
+}
+"""what the embedded engine is run on: random models, by what they are made of"""
+
+
+def prepared_model() -> Path | None:
+    """SmolLM2 where it was prepared: in the folder that RTPO_MODELS names, or data/models."""
+    folder = Path(os.environ.get("RTPO_MODELS", PROJECT / "data" / "models")) / "smollm2-135m-instruct"
+    return folder if folder.is_dir() else None
+
+
+def embedded(name: str) -> EmbeddedDecoder:
+    """By its name in MEMBERS, or `embedded smollm2`."""
+    if name in MEMBERS:
+        return EmbeddedDecoder((small_model(0, 16, **MEMBERS[name]), small_model(1, 16, **MEMBERS[name])))
+    folder = prepared_model()
+    if folder is None:
+        pytest.skip("SmolLM2 is not prepared: python experiments/prepare_model.py")
+    networks = [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32) for _ in range(2)]
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for weight in networks[1].parameters():
+            weight.mul_(1 + 0.1 * torch.randn(()))
+    for network in networks:
+        network.config.max_position_embeddings = 256  # more would take transformers long
+    return EmbeddedDecoder((networks[0], networks[1]))
 
 
 class OnVerl:

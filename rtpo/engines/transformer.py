@@ -1,0 +1,255 @@
+"""The family of transformers of which Qwen3, Qwen2 and Llama (with SmolLM2) are members, in plain torch: weights by
+their Hugging Face names, and a forward pass over packed tokens.
+
+Grouped-query attention, RMSNorm, RoPE, SwiGLU; with or without norms of q and k, biases, and tied embeddings. Attention
+is the caller's, since where keys and values live is. Weights and matrix products are of one type, float32 or bfloat16;
+the residual stream, norms, RoPE and logits are float32. Shapes: N packed tokens, D head size, V vocabulary.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from rtpo.errors import ConfigError, DataError
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""attend(layer, q [N, heads, D], k [N, kv heads, D], v as k) -> [N, heads * D]; q comes scaled"""
+
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+MEMBERS: Final = ("qwen3", "qwen2", "llama")
+"""model types of the family"""
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A member of the family: sizes, and what it has of what members may have."""
+
+    layers: int
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocabulary: int
+    positions: int
+    norm_eps: float
+    rope_theta: float
+    has_tied_embeddings: bool
+    has_qk_norm: bool
+    has_qkv_bias: bool
+    has_output_bias: bool
+    has_mlp_bias: bool
+
+
+def architecture_of(config: PreTrainedConfig) -> Architecture:
+    """Raises ConfigError for what is not computed here, naming the field."""
+    kind: str = config.model_type
+    rope: dict[str, Any] = dict(getattr(config, "rope_parameters", None) or {})
+    unsupported = {"model_type": kind not in MEMBERS}
+    if kind in MEMBERS:  # others lack the fields
+        unsupported = {
+            "use_sliding_window": getattr(config, "use_sliding_window", False),
+            "layer_types": any(layer != "full_attention" for layer in getattr(config, "layer_types", None) or ()),
+            "hidden_act": config.hidden_act != "silu",
+            "rope_parameters": rope.get("rope_type") != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0,
+        }
+    for name, is_unsupported in unsupported.items():
+        if is_unsupported:
+            raise ConfigError(
+                f"{name} is {getattr(config, name)!r}: the embedded engine computes models of the types "
+                f"{', '.join(MEMBERS)}, with full attention, silu and default RoPE."
+            )
+    heads = config.num_attention_heads
+    has_bias = bool(getattr(config, "attention_bias", False))
+    return Architecture(
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        inner=config.intermediate_size,
+        heads=heads,
+        kv_heads=config.num_key_value_heads or heads,
+        head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        vocabulary=config.vocab_size,
+        positions=config.max_position_embeddings,
+        norm_eps=config.rms_norm_eps,
+        rope_theta=rope["rope_theta"],
+        has_tied_embeddings=config.tie_word_embeddings,
+        has_qk_norm=kind == "qwen3",
+        has_qkv_bias=kind == "qwen2" or has_bias,  # which Qwen2 has and no field says
+        has_output_bias=kind != "qwen2" and has_bias,
+        has_mlp_bias=bool(getattr(config, "mlp_bias", False)),
+    )
+
+
+class _Layer(NamedTuple):
+    """q/k/v and gate/up are fused. Rows of q and k are ordered so that the pairs RoPE turns are neighbours. None where
+    the member has no such weight."""
+
+    input_norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    qk_scale: Tensor
+    """[heads of q and k, D] `q_norm` with the attention scale, and `k_norm`; computed by `load`"""
+    output: Tensor
+    output_bias: Tensor | None
+    mlp_norm: Tensor
+    gate_up: Tensor
+    gate_up_bias: Tensor | None
+    down: Tensor
+    down_bias: Tensor | None
+
+
+class Transformer:
+    """A member's weights and its forward pass. dtype: of weights and matrix products. Raises ConfigError for a config
+    it does not compute, naming the field."""
+
+    def __init__(self, config: PreTrainedConfig, dtype: torch.dtype = torch.float32) -> None:
+        self.architecture = member = architecture_of(config)
+        self.dtype = dtype
+        self.layers, self.heads, self.kv_heads = member.layers, member.heads, member.kv_heads
+        self.head_size = size = member.head_size
+        exponents = torch.arange(0, size, 2, dtype=torch.int64).float() / size
+        frequencies = 1.0 / member.rope_theta**exponents
+        angles = torch.arange(member.positions)[:, None, None] * frequencies
+        self._rotations = torch.polar(torch.ones_like(angles), angles)
+        self._targets: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
+        """by a weight's name: where it is copied to, and its shape"""
+        shape = member.vocabulary, member.hidden
+        self._embedding = self._place(EMBEDDING, self._matrix(*shape))
+        self._head = self._embedding if member.has_tied_embeddings else self._place(HEAD, self._matrix(*shape))
+        self._norm = self._place("model.norm.weight", torch.empty(member.hidden))
+        self._stack = [self._allocate(f"model.layers.{index}.") for index in range(self.layers)]
+
+    @property
+    def parameters(self) -> int:
+        return sum(view.numel() for view, _ in self._targets.values())
+
+    def _matrix(self, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=self.dtype)
+
+    def _place(self, name: str, memory: Tensor, pairs: bool = False) -> Tensor:
+        """Note that the tensor `name` is copied to `memory`; with `pairs`, reordered from a head's two halves."""
+        size = self.head_size
+        view = memory.view(-1, size // 2, 2, *memory.shape[1:]).transpose(1, 2) if pairs else memory
+        self._targets[name] = view, tuple(memory.shape)
+        return memory
+
+    def _allocate(self, prefix: str) -> _Layer:
+        member, size = self.architecture, self.head_size
+        hidden, inner, attention, mlp = member.hidden, member.inner, prefix + "self_attn.", prefix + "mlp."
+        rows = [self.heads * size, self.kv_heads * size, self.kv_heads * size]
+
+        def fused(parts: dict[str, int], kind: str, *width: int) -> Tensor:
+            memory = self._matrix(sum(parts.values()), *width)
+            for name, part in zip(parts, memory.split(list(parts.values())), strict=True):
+                self._place(f"{name}_proj.{kind}", part, pairs=name in (attention + "q", attention + "k"))
+            return memory
+
+        qkv = dict(zip([attention + "q", attention + "k", attention + "v"], rows, strict=True))
+        gate_up = {mlp + "gate": inner, mlp + "up": inner}
+        output, down = {attention + "o": hidden}, {mlp + "down": hidden}
+        norms = [
+            self._place(f"{attention}{which}_norm.weight", torch.empty(size), pairs=True)
+            if member.has_qk_norm
+            else None
+            for which in ("q", "k")
+        ]
+        return _Layer(
+            input_norm=self._place(prefix + "input_layernorm.weight", torch.empty(hidden)),
+            qkv=fused(qkv, "weight", hidden),
+            qkv_bias=fused(qkv, "bias") if member.has_qkv_bias else None,
+            q_norm=norms[0],
+            k_norm=norms[1],
+            qk_scale=torch.empty(self.heads + self.kv_heads, size),
+            output=fused(output, "weight", rows[0]),
+            output_bias=fused(output, "bias") if member.has_output_bias else None,
+            mlp_norm=self._place(prefix + "post_attention_layernorm.weight", torch.empty(hidden)),
+            gate_up=fused(gate_up, "weight", hidden),
+            gate_up_bias=fused(gate_up, "bias") if member.has_mlp_bias else None,
+            down=fused(down, "weight", inner),
+            down_bias=fused(down, "bias") if member.has_mlp_bias else None,
+        )
+
+    @torch.no_grad()
+    def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Copy in a full set of weights, of any float type. Each is copied as it comes: the iterable may reuse memory.
+
+        Raises DataError for a missing, unknown or misshapen tensor, and for a head that differs from the embeddings
+        where the config ties them; the weights are then a mixture not to be used.
+        """
+        missing = set(self._targets)
+        for name, tensor in weights:
+            place = EMBEDDING if self.architecture.has_tied_embeddings and name == HEAD else name
+            if place not in self._targets:
+                raise DataError(f"Weight {name!r} is not part of this model's config: load a model of the same config.")
+            view, shape = self._targets[place]
+            if tuple(tensor.shape) != shape:
+                raise DataError(
+                    f"Weight {name!r} has shape {tuple(tensor.shape)} where the config asks for {shape}: "
+                    "load a model of the same config."
+                )
+            if place == EMBEDDING and place not in missing and not torch.equal(view, tensor.to(view)):
+                raise DataError(
+                    f"Weights {HEAD!r} and {EMBEDDING!r} differ where the config has tie_word_embeddings: true: set it "
+                    "to false."
+                )
+            view.copy_(tensor.reshape(view.shape))
+            missing.discard(place)
+        if missing:
+            raise DataError(f"Weights {sorted(missing)} are missing: load the full set.")
+        for layer in self._stack:
+            layer.qk_scale[: self.heads] = (
+                self.head_size**-0.5 if layer.q_norm is None else (layer.q_norm * self.head_size**-0.5)
+            )
+            layer.qk_scale[self.heads :] = 1.0 if layer.k_norm is None else layer.k_norm
+
+    def checksum(self) -> str:
+        """sha256 over names and values as float32, by sorted name."""
+        digest = hashlib.sha256()
+        for name in sorted(self._targets):
+            view, shape = self._targets[name]
+            digest.update(name.encode())
+            digest.update(view.reshape(shape).float().contiguous().numpy().data)
+        return digest.hexdigest()
+
+    def logits(self, ids: Tensor, positions: Tensor, attend: Attend, keep: Tensor | None = None) -> Tensor:
+        """Logits [N, V] after ids [N] at positions [N], float32.
+
+        With `keep` [M], only those tokens' logits [M, V]: `attend` must then give [M, heads * D] for the last layer.
+        """
+        qk_heads = self.heads + self.kv_heads
+        rotation = self._rotations.index_select(0, positions)
+        x = F.embedding(ids, self._embedding).float()
+        for index, layer in enumerate(self._stack):
+            qkv = F.linear(self._normed(x, layer.input_norm), layer.qkv, layer.qkv_bias)
+            qkv = qkv.view(len(ids), -1, self.head_size)
+            qk = qkv[:, :qk_heads].float()
+            if self.architecture.has_qk_norm:
+                qk = F.rms_norm(qk, (self.head_size,), None, self.architecture.norm_eps)
+            qk = qk * layer.qk_scale
+            qk = torch.view_as_real(torch.view_as_complex(qk.unflatten(2, (-1, 2))) * rotation).flatten(2)
+            qk = qk.to(self.dtype)
+            mixed = attend(index, qk[:, : self.heads], qk[:, self.heads :], qkv[:, qk_heads:])
+            if keep is not None and index == self.layers - 1:
+                x = x[keep]
+            x = _plus_linear(x, mixed, layer.output, layer.output_bias)
+            gate, up = F.linear(self._normed(x, layer.mlp_norm), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+            x = _plus_linear(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
+        return F.linear(self._normed(x, self._norm), self._head).float()
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, weight.shape, weight, self.architecture.norm_eps).to(self.dtype)
+
+
+def _plus_linear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x + y @ weight^T + bias, in x's type."""
+    total = torch.addmm(x, y, weight.t()) if x.dtype == weight.dtype else x + F.linear(y, weight)
+    return total if bias is None else total + bias
