@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
@@ -16,6 +17,10 @@ from rtpo.run.config import RunConfig
 
 CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """sizes of a head that vLLM's CPU kernels take (its CPUAttentionBackend)"""
+
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
 
 
 def check_model_of(run: RunConfig) -> None:
@@ -73,6 +78,7 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
         raise DataError(f"model.path {path} has no weights (*.safetensors): copy the whole model folder.")
     if embedded:
         _check_embedded(path, contents["config.json"].get("model_type"))
+    places: dict[str, Path] = {}
     for file in weights:
         try:
             with safe_open(file, framework="np") as tensors:
@@ -81,6 +87,84 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
             raise DataError(f"{file} is damaged ({error}): copy it again.") from error
         if not names:
             raise DataError(f"{file} holds no tensors: copy it again.")
+        for name in names:
+            if name in places:
+                raise DataError(f"{file} and {places[name].name} both hold {name}: keep the files of one copy alone.")
+            places[name] = file
+    _check_shards(path, places)
+    _check_quantised(path, contents["config.json"])
+    _check_head(path, contents["config.json"], places)
+    _check_tokens(path, contents["config.json"], places)
+
+
+def _check_shards(path: Path, places: Mapping[str, Path]) -> None:
+    """What the loader reads: the shards that the index names, or the one file `model.safetensors`. Raises DataError."""
+    file = path / INDEX
+    if (path / SINGLE).exists():
+        return  # which the loader prefers to any index
+    if not file.exists():
+        shards = sorted({place.name for place in places.values()})
+        raise DataError(
+            f"model.path {path} has {', '.join(shards[:3])} without {INDEX}, which says what is in which: copy the "
+            f"whole model folder, or name a single file {SINGLE}."
+        )
+    try:
+        index = parse(file.read_text(encoding="utf-8"))
+        shard_of = dict(index["weight_map"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file} is no index of shards ({first_words(error)}): copy it again.") from error
+    for name, shard in shard_of.items():
+        if not (path / str(shard)).exists():
+            raise DataError(f"{file} names {shard}, which is not there: copy the whole model folder.")
+        if places.get(name, Path()).name != shard:
+            raise DataError(f"{file} says that {name} is in {shard}, and it is not: copy the whole model folder.")
+
+
+def _check_quantised(path: Path, config: Mapping[str, Any]) -> None:
+    if config.get("quantization_config") is not None:
+        raise ConfigError(
+            f"model.path is {path}, whose config.json has a quantization_config: all weights are trained here, and "
+            "quantised ones cannot be; use the model in bf16 or fp32."
+        )
+
+
+def _check_head(path: Path, config: Mapping[str, Any], places: Mapping[str, Path]) -> None:
+    """Raises DataError for an output head of its own where the model says that the embedding is its head."""
+    embedding = next((name for name in places if name.endswith(EMBEDDING)), None)
+    if not config.get("tie_word_embeddings") or HEAD not in places or embedding is None:
+        return
+    if not np.array_equal(_numbers(places[HEAD], HEAD), _numbers(places[embedding], embedding)):
+        raise DataError(
+            f"{path / 'config.json'} has tie_word_embeddings true, and {HEAD} in {places[HEAD].name} is not "
+            f"{embedding}: set tie_word_embeddings to false if the model has a head of its own, or leave the head out."
+        )
+
+
+def _check_tokens(path: Path, config: Mapping[str, Any], places: Mapping[str, Path]) -> None:
+    """Raises DataError for a tokenizer with ids that the embedding has no rows for, and for an embedding of another
+    size than config.json says."""
+    embedding = next((name for name in places if name.endswith(EMBEDDING)), None)
+    if embedding is None:
+        return
+    with safe_open(places[embedding], framework="np") as tensors:
+        rows = tensors.get_slice(embedding).get_shape()[0]
+    if config.get("vocab_size", rows) != rows:
+        raise DataError(
+            f"{path / 'config.json'} has vocab_size {config['vocab_size']}, and {embedding} has {rows} rows: copy the "
+            "model folder again."
+        )
+    largest = max(load_tokenizer(path).get_vocab().values(), default=0)
+    if largest >= rows:
+        raise DataError(
+            f"the tokenizer in {path} has ids up to {largest}, and {embedding} has {rows} rows: use the model's own "
+            "tokenizer, or resize the embedding."
+        )
+
+
+def _numbers(file: Path, name: str) -> Any:
+    """Of a tensor, by way of torch: NumPy has no bf16."""
+    with safe_open(file, framework="pt") as tensors:
+        return tensors.get_tensor(name).float().numpy()
 
 
 def load_tokenizer(folder: str | Path) -> Any:
