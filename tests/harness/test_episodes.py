@@ -15,7 +15,18 @@ from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
 from rtpo.envs.toy.math import ToyMathEnv, problems
 from rtpo.errors import DataError, InfrastructureError
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
-from rtpo.types import Boundary, Feedback, GradeOutcome, Role, Rollout, RolloutContext, StopReason, Task, Termination
+from rtpo.types import (
+    Boundary,
+    Feedback,
+    Grade,
+    GradeOutcome,
+    Role,
+    Rollout,
+    RolloutContext,
+    StopReason,
+    Task,
+    Termination,
+)
 
 QUESTION = "<|im_start|> user\n compute 12 + 5 * 3<|im_end|>\n<|im_start|> assistant\n"
 AFTER_FIRST = "\n<|im_start|> user\n<tool_response> 15</tool_response><|im_end|>\n<|im_start|> assistant\n"
@@ -129,6 +140,29 @@ def test_a_path_ends_where_the_context_is_full(room: int, turns: int, last_lengt
     assert len(rollout.turns) == len(engine.requests) == turns
     assert len(rollout.turns[-1].output_ids) == last_length
     assert all(len(turn.context_ids) + len(turn.output_ids) <= 32 + room for turn in rollout.turns)
+
+
+def test_a_path_whose_context_is_full_is_graded_by_its_environment() -> None:
+    class HalfRight(ToyMathEnv):
+        async def grade(self) -> Grade:
+            return Grade(GradeOutcome.GRADED, 0.5)
+
+    rollout = path(in_turn(CALL_1, CALL_2), max_context_tokens=33, make_env=HalfRight)
+    assert (rollout.termination, rollout.reward) == (Termination.CONTEXT_LIMIT, 0.5)
+
+
+@pytest.mark.parametrize("is_fork", [False, True])
+def test_an_engine_that_fails_for_good_is_an_error_and_no_grade(is_fork: bool) -> None:
+    start = path(in_turn(CALL_1, CALL_2, RIGHT), turns=1).tip if is_fork else TASK
+    assert start is not None
+
+    def silent(context: str, rng: np.random.Generator) -> Reply:
+        raise InfrastructureError("the engine does not answer")
+
+    world, engine = world_of(silent)
+    with pytest.raises(InfrastructureError, match="does not answer"):
+        run_episodes(world, [Plan("path", start, Role.CHAIN)], Sampling(), lambda _: None)
+    assert len(engine.requests) == 3
 
 
 def test_a_prompt_over_its_limit_is_refused() -> None:
