@@ -1,0 +1,97 @@
+"""verl's worker with a small model of SmolLM2's architecture, without Ray: what it computes, sends, saves and loads."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STEPS = 3
+
+
+def check(precision: str, folder: Path) -> None:
+    """In a process of its own, which has one worker for good."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from rtpo.run.cli import composed
+    from rtpo.run.config import compose_run
+    from rtpo.verbs import TokenClip
+    from rtpo.verl_harness import session
+
+    session.has_bf16 = lambda: True  # or slower, but the same
+    overrides = ["profile=laptop_lm", f"profile.precision={precision}", f"model.path={folder}", "optimizer.lr=1e-3"]
+    toy = Path(compose_run(composed("train", [])).model.path)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(toy / name, folder)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 300, "hidden_size": 36, "intermediate_size": 96, "num_hidden_layers": 3, "head_dim": 4}
+    described = LlamaConfig(**sizes, num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True)
+    LlamaForCausalLM(described).save_pretrained(folder)
+    settings = session.settings_of(compose_run(composed("train", overrides)))
+    from rtpo.verl_harness.backend import VerlBackend, forked_rows
+    from rtpo.verl_harness.worker import AgentWorker
+
+    class Alone(VerlBackend):
+        def __init__(self) -> None:
+            self._settings, self.ranks, self.is_serving = settings, 1, False
+            self._temperature, self._limit, self._even, self._apart = 1.0, 512, 2**40, False
+            self._is_rotary = True
+            self._workers: Any = AgentWorker(config=settings.actor_rollout_ref, role="actor_rollout_ref")
+            self._workers.start()
+
+    backend = Alone()
+    worker = backend._workers
+    rows = forked_rows(4, 24)
+    scores, alone = backend.score(rows).logprobs, backend.score(rows, apart=True).logprobs
+    assert abs(scores - alone).max() < {"fp32": 1e-5, "bf16": 0.05}[precision]
+    assert (backend.reference(rows).logprobs == scores).all()  # of the weights that training begins from
+
+    def weights() -> dict[str, torch.Tensor]:
+        return {name: tensor.clone() for name, tensor in worker.actor.engine.get_per_tensor_param()[0]}
+
+    for step in range(STEPS):
+        if step == 1:
+            backend.save(folder / "save")
+        backend.step(rows, None, TokenClip())
+    ended = weights()
+    assert {tensor.dtype for tensor in ended.values()} == {torch.float32}
+    backend.load(folder / "save")
+    assert any(not torch.equal(ended[name], tensor) for name, tensor in weights().items())
+    for _ in range(1, STEPS):
+        backend.step(rows, None, TokenClip())
+    assert all(torch.equal(ended[name], tensor) for name, tensor in weights().items())
+
+    sent: dict[str, torch.Tensor] = {}
+
+    class Remote:
+        async def remote(self, arrived: dict[str, torch.Tensor], _: int) -> None:
+            sent.update(arrived)
+
+    worker.rollout._server = type("Server", (), {"load": Remote()})()
+    asyncio.run(worker.rollout.update_weights(iter(ended.items()), global_steps=1))
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+    assert sent.keys() == ended.keys()
+    assert all(torch.equal(sent[name], tensor.to(dtype)) for name, tensor in ended.items())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_training_goes_on_from_a_save_as_if_never_stopped_and_the_engine_gets_what_computes(
+    precision: str, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    own = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    environment = os.environ | own | {"OMP_NUM_THREADS": "1", "RTPO_SOCKETS": "word"}
+    command = [sys.executable, __file__, precision, str(tmp_path)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+if __name__ == "__main__":
+    check(sys.argv[1], Path(sys.argv[2]))
