@@ -1,6 +1,7 @@
 """The embedded rollout engine's core: batched key-value-cache decoding on a CPU.
 
-Requests are sorted by context length and run in blocks, a block on each of torch's threads. What contexts begin with in
+Requests are sorted by context length and run in blocks, a block on each of torch's threads; those of a large model run
+one after the other, each on all threads. What contexts begin with in
 common, or go on from in a prompt of an earlier call, is computed once: they are prefilled as prefix trees
 (rtpo.core.trees). While tokens are drawn, the keys and values of a context are held once for all rows that share it,
 beside each row's own. Finished rows are dropped. A row's tokens depend on its seed, context and the weights alone, up
@@ -31,6 +32,11 @@ from rtpo.types import Ids, StopReason, as_ids
 
 BLOCK_ROWS: Final = 128
 """more rows would push a small model's cache out of the processor's"""
+LARGE_MODEL: Final = 1 << 24
+"""parameters, from which on blocks run one after the other, each on all threads: more than the processor's cache
+holds, weights are best read once for many rows"""
+LARGE_MODEL_ROWS: Final = 256
+"""of its blocks, at most: as many rows of logits are held"""
 FEW_ROWS: Final = 32
 """fewer rows are not parted among threads: what a step costs is hardly less for them"""
 BLOCK_BYTES: Final = 2 << 30
@@ -177,6 +183,7 @@ class Decoder:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self._model = Transformer(config, dtype)
+        self._is_large = self._model.parameters >= LARGE_MODEL
         self._vocabulary = config.vocab_size
         self._positions = config.max_position_embeddings
         if any(not 0 <= i < config.vocab_size for i in stop_ids):
@@ -232,7 +239,7 @@ class Decoder:
         _ = self.version
         for request in requests:
             self._check(request)
-        threads = torch.get_num_threads()
+        threads = 1 if self._is_large else torch.get_num_threads()
         blocks = list(self._blocks(requests, threads))
         generations: dict[int, Generation] = {}
         with _workers(threads if len(blocks) > 1 else 1) as each:
@@ -266,7 +273,7 @@ class Decoder:
 
     def _blocks(self, requests: Sequence[Request], threads: int) -> Iterator[list[int]]:
         """Indices of the requests of each block, by context length, with equal contexts side by side."""
-        most = min(BLOCK_ROWS, max(FEW_ROWS, -(-len(requests) // threads)))
+        most = LARGE_MODEL_ROWS if self._is_large else min(BLOCK_ROWS, max(FEW_ROWS, -(-len(requests) // threads)))
         most_bytes = BLOCK_BYTES // threads
         contexts = [request.context_ids for request in requests]
         # as if no context were shared

@@ -11,6 +11,9 @@ from rtpo.engines.base import Request
 from rtpo.errors import NonFinite
 
 ALL = torch.iinfo(torch.int64).max
+LARGE_VOCABULARY = 4096
+"""from here on, probabilities are summed in chunks, of which one is looked at token by token"""
+CHUNK = 256
 
 
 class Sampler:
@@ -30,6 +33,7 @@ class Sampler:
         truncated = (self._top_k < ALL) | (self._top_p < 1.0)
         self._truncated = (truncated & ~self._greedy).nonzero()[:, 0]
         self._any_greedy = bool(self._greedy.any())
+        self._is_plain = bool((self._temperature == 1.0).all())
 
     def keep(self, rows: Tensor) -> None:
         """Go on with `rows` only."""
@@ -44,21 +48,48 @@ class Sampler:
         """
         if not torch.isfinite(logits.sum()):
             raise NonFinite("The rollout engine's logits are not finite: check the weights it was given.")
-        scores = logits / self._temperature
+        scores = logits if self._is_plain else logits / self._temperature
         if len(self._truncated):
+            scores = scores.clone()
             scores[self._truncated] = truncate(
                 scores[self._truncated], self._top_k[self._truncated], self._top_p[self._truncated]
             )
         probabilities = scores.softmax(-1)
-        cumulative = probabilities.cumsum(-1, dtype=torch.float64)
-        # u <= 1 - 2**-52, so u * total < total and a token of probability 0 cannot be drawn.
-        target = self._uniforms[:, step, None] * cumulative[:, -1:]
-        tokens = torch.searchsorted(cumulative, target, right=True)[:, 0]
+        invert = _inverted_in_chunks if logits.shape[1] >= LARGE_VOCABULARY else _inverted
+        tokens = invert(probabilities, self._uniforms[:, step, None])[0][:, 0]
         if self._any_greedy:
             tokens = torch.where(self._greedy, logits.argmax(-1), tokens)
         logprobs = probabilities.gather(-1, tokens[:, None])[:, 0].log()
         largest = scores.log_softmax(-1).topk(top).values if top else scores.new_empty(len(scores), 0)
         return tokens, logprobs, largest
+
+
+def _inverted(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the running sum of weights [B, n] passes the share `uniform` [B, 1] of the whole, and how far into that
+    weight it is, as a share of it: both [B, 1].
+
+    A uniform is at most 1 - 2**-52, so that the share is less than the whole and a weight of 0 is never drawn.
+    """
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    target = uniform * cumulative[:, -1:]
+    place = torch.searchsorted(cumulative, target, right=True)
+    weight = weights.gather(1, place).double()
+    return place, ((target - cumulative.gather(1, place) + weight) / weight).clamp_(0.0, 1.0 - 2.0**-52)
+
+
+def _inverted_in_chunks(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """As `_inverted`, by the sums of chunks first and then within one chunk: a running sum in float64 over a large
+    vocabulary would take longer than the rest of a draw."""
+    count = weights.shape[1]
+    whole = count // CHUNK * CHUNK
+    sums = weights[:, :whole].unflatten(1, (-1, CHUNK)).sum(-1)
+    if whole < count:
+        sums = torch.cat([sums, weights[:, whole:].sum(-1, keepdim=True)], 1)
+    chunk, share = _inverted(sums, uniform)
+    places = chunk * CHUNK + torch.arange(CHUNK)
+    within = weights.gather(1, places.clamp(max=count - 1)).masked_fill_(places >= count, 0.0)
+    place, share = _inverted(within, share)
+    return chunk * CHUNK + place, share
 
 
 def uniforms(seeds: Sequence[int], count: int) -> Tensor:

@@ -13,6 +13,7 @@ from transformers import Gemma2Config, LlamaConfig, Qwen3Config, Qwen3ForCausalL
 from rtpo.core.tree_attention import why_not_trees
 from rtpo.engines import decoder as decoder_module
 from rtpo.engines import prefill as prefill_module
+from rtpo.engines import sampling as sampling_module
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.errors import ConfigError
@@ -80,7 +81,21 @@ MIXED = [1, 30, 7, 7, 18, 44, 2, 30, 12]
 """context lengths; those of the same length hold different ids"""
 
 
-@pytest.mark.parametrize(("threads", "temperature"), [(1, 1.0), (3, 0.7)])
+def test_a_large_vocabulary_is_drawn_from_in_chunks_as_from_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens of probability 0, the last chunk's among them, are never drawn."""
+    requests = requests_of(random_contexts([5]) * 3000, max_tokens=1)
+    scores = torch.randn(3000, VOCABULARY, generator=torch.manual_seed(0)) * 4
+    scores[:, [3, 16, 17, 60]] = -1e4
+    whole = sampling_module.Sampler(requests).draw(scores, 0, 0)
+    for name, value in (("LARGE_VOCABULARY", 1), ("CHUNK", 8)):
+        monkeypatch.setattr(sampling_module, name, value)
+    chunked = sampling_module.Sampler(requests).draw(scores, 0, 0)
+    assert (whole[0] == chunked[0]).float().mean() > 0.999  # others stood at a border, which rounding moves
+    assert torch.isfinite(chunked[1]).all()
+    assert len(chunked[0].unique()) == VOCABULARY - 4
+
+
+@pytest.mark.parametrize(("threads", "temperature"), [(1, 1.0), (3, 0.7), (2, 1.0)])
 def test_logprobs_equal_a_full_forward_pass(
     model: Qwen3ForCausalLM, temperature: float, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +104,8 @@ def test_logprobs_equal_a_full_forward_pass(
         monkeypatch.setattr(prefill_module, name, value)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
+    if threads == 2:
+        monkeypatch.setattr(decoder_module, "LARGE_MODEL", 1)
     requests = requests_of(random_contexts(MIXED) * 5, temperature=temperature, max_tokens=24)
     try:
         generations = decoder_of(model).generate(requests)

@@ -60,7 +60,7 @@ experiments.preflight : nosuch | main_table nosuch=1
 experiments.prepare_data : nosuch | --from nosuch | --from nosuch=x | --from gaia=DATA --folder {}/data |
     --from gaia=DATA --accept-other --folder {}/data | --from math_train=FILE --accept-other --folder {}/data |
     --folder OUT gaia | --from gaia={}/pipe --folder {}/data
-experiments.prepare_model : nosuch | --output FOLDER | --from FOLDER --output {}/out | --from a/b/c --output {}/out
+experiments.prepare_model : nosuch | --from FOLDER --output {}/out | --from a/b/c --output {}/out
 experiments.quickstart : ANY | task=nosuch | results=OUT
 experiments.theory : WHOLE | 1 --results OUT
 experiments.study : nosuch core | toy missing --task nosuch | toy missing --only nosuch | toy missing --minutes NUMBER |
