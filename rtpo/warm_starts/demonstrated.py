@@ -1,0 +1,95 @@
+"""Demonstrated episodes as rows to train on: a trunk, the last context, with each turn's reply branching off it.
+
+A context has no past thinking, so a reply stands in its row twice: as it was written, where it is trained, and without
+its thinking in the trunk, where later turns see it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from rtpo.core.chat import ChatFormat
+from rtpo.core.contexts import next_context
+from rtpo.toy.demonstrator import Demonstration
+from rtpo.types import Ids, StopReason, as_ids
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One episode. ids, positions, branches: [T]; branch 0 is the trunk, k + 1 the reply of turn k, which sees itself
+    and the trunk before it. sources, targets: [N]; the token at a source is followed by its target, which is
+    trained."""
+
+    ids: Ids
+    positions: Ids
+    branches: Ids
+    sources: Ids
+    targets: Ids
+
+
+def episode_row(demonstration: Demonstration, chat: ChatFormat, encode: Callable[[str], list[int]]) -> Row:
+    """The row of an episode, its contexts as at rollout with past thinking stripped."""
+    context = chat.opening(demonstration.opening)
+    ids, positions, branches = [context], [np.arange(len(context))], [np.zeros(len(context))]
+    sources, targets, end = list[int](), list[int](), len(context)
+    for k, turn in enumerate(demonstration.turns):
+        reply = as_ids([*encode(turn.reply), chat.tags.stop_id])
+        sources += [end - 1, *range(end, end + len(reply) - 1)]
+        targets += reply.tolist()
+        after = (
+            next_context(context, reply, chat.feedback(turn.feedback, StopReason.STOP), chat.tags, "strip_think")
+            if turn.feedback
+            else context
+        )
+        added = after[len(context) :]
+        ids += [reply, added]
+        positions += [np.arange(len(context), len(context) + len(reply)), np.arange(len(context), len(after))]
+        branches += [np.full(len(reply), k + 1), np.zeros(len(added))]
+        # the trunk's last token stands before the next reply, the replies between them or not
+        end += len(reply) + len(added)
+        context = after
+    parts = (np.concatenate(ids), np.concatenate(positions), np.concatenate(branches), sources, targets)
+    return Row(*map(as_ids, parts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Rows padded on the right. ids, positions: [B, T]. seen: [B, 1, T, T], whether a token sees another. sources: [N]
+    into the B x T tokens. targets: [N]."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    seen: torch.Tensor
+    sources: torch.Tensor
+    targets: torch.Tensor
+
+
+def batch_of(rows: Sequence[Row]) -> Batch:
+    """Rows side by side. A padding token sees itself alone, and none sees it."""
+    length = max(len(row.ids) for row in rows)
+    ids, positions = (torch.zeros(len(rows), length, dtype=torch.int64) for _ in range(2))
+    seen = torch.eye(length, dtype=torch.bool).repeat(len(rows), 1, 1)
+    causal = torch.ones(length, length, dtype=torch.bool).tril()
+    sources = []
+    for number, row in enumerate(rows):
+        size = len(row.ids)
+        ids[number, :size] = torch.tensor(row.ids)
+        positions[number, :size] = torch.tensor(row.positions)
+        branches = torch.tensor(row.branches)
+        own = (branches[None] == 0) | (branches[None] == branches[:, None])
+        seen[number, :size, :size] = causal[:size, :size] & own
+        sources.append(torch.tensor(row.sources) + number * length)
+    targets = torch.cat([torch.tensor(row.targets) for row in rows]).long()
+    return Batch(ids, positions, seen[:, None], torch.cat(sources).long(), targets)
+
+
+def logprobs(model: Any, batch: Batch) -> torch.Tensor:
+    """[N] of the targets; logits are computed at their places alone."""
+    hidden = model.get_decoder()(
+        input_ids=batch.ids, position_ids=batch.positions, attention_mask=batch.seen, use_cache=False
+    )[0]
+    logits = model.get_output_embeddings()(hidden.flatten(0, 1)[batch.sources]).float()
+    return logits.log_softmax(-1).gather(-1, batch.targets[:, None])[:, 0]

@@ -1,0 +1,118 @@
+"""Warm starts of language models: the demonstrator, its episodes as rows, and the adapter, on a small random Llama."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from byte_tokenizer import byte_tokenizer
+from textworld_games import game, needs_textworld
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from rtpo.core.chat import ChatFormat
+from rtpo.core.contexts import next_context
+from rtpo.core.seeds import generator
+from rtpo.envs.textworld.env import TextWorldEnv, TextWorldSettings
+from rtpo.toy.demonstrator import Demonstration
+from rtpo.types import StopReason, as_ids
+from rtpo.warm_starts.adapter import adapted, train
+from rtpo.warm_starts.demonstrated import Row, batch_of, episode_row, logprobs
+from rtpo.warm_starts.recipes import AdapterRecipe, adapter_recipes
+from rtpo.warm_starts.textworld_demonstrator import demonstrate, parts, thought
+
+TOKENIZER = byte_tokenizer()
+CHAT = ChatFormat(TOKENIZER)
+RECIPE = AdapterRecipe(family="quests", first=0, games=4, passes=2, slips=0.3, batch_size=2, learning_rate=0.1)
+
+
+def encode(text: str) -> list[int]:
+    return list(TOKENIZER.encode(text, add_special_tokens=False))
+
+
+def small_model() -> Any:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    return LlamaForCausalLM(
+        LlamaConfig(vocab_size=len(TOKENIZER), num_hidden_layers=2, tie_word_embeddings=True, **sizes)
+    ).eval()
+
+
+def shown(kind: str, slips: float, seed: int = 0) -> Demonstration:
+    env = TextWorldEnv(TextWorldSettings(interpreters=1))
+    return asyncio.run(demonstrate(game(kind), env, generator(seed, "test"), 8, slips))
+
+
+def rows() -> list[Row]:
+    episodes = [shown(kind, 0.3, seed) for seed in range(2) for kind in ("quests", "treasure")]
+    return [episode_row(episode, CHAT, encode) for episode in episodes]
+
+
+@needs_textworld
+@pytest.mark.parametrize("kind", ["quests", "treasure"])
+def test_the_demonstrator_wins_by_the_shortest_way_and_slips_as_often_as_it_should(kind: str) -> None:
+    perfect = shown(kind, 0.0)
+    assert perfect.grade.reward == 1
+    assert [turn.reply.partition("</think>")[2] for turn in perfect.turns] == list(game(kind).answer)
+    slipping = [shown(kind, 0.5, seed) for seed in range(12)]
+    share = np.mean([turn.reply.startswith("<think>I try") for episode in slipping for turn in episode.turns])
+    assert 0.25 < share < 0.75
+    assert shown(kind, 0.5, 3) == slipping[3]
+
+
+def test_thoughts_are_short_and_name_what_the_commands_handle() -> None:
+    ahead = ["go east", "open safe", "take key from safe", "unlock box with key"]
+    assert parts(ahead[2]) == ("take", "key", "safe")
+    for seed in range(8):
+        assert "key" in thought(ahead, generator(seed, "test"))
+        assert "box" in thought(ahead[3:], generator(seed, "test"))
+        assert len(thought(ahead, generator(seed, "test")).split()) <= 10
+
+
+@needs_textworld
+def test_a_row_gives_each_reply_the_log_probs_that_its_own_context_gives() -> None:
+    model, episode = small_model(), shown("quests", 0.3)
+    expected, context = [], CHAT.opening(episode.opening)
+    for turn in episode.turns:
+        reply = as_ids([*encode(turn.reply), CHAT.tags.stop_id])
+        ids = torch.tensor(np.concatenate([context, reply])).long()
+        scored = model(ids[None]).logits[0].log_softmax(-1)[len(context) - 1 : -1]
+        expected.append(scored.gather(-1, ids[len(context) :, None])[:, 0])
+        if turn.feedback:
+            feedback = CHAT.feedback(turn.feedback, StopReason.STOP)
+            context = next_context(context, reply, feedback, CHAT.tags, "strip_think")
+    row, longer = episode_row(episode, CHAT, encode), episode_row(shown("treasure", 0.3), CHAT, encode)
+    got = logprobs(model, batch_of([row, longer]))[: len(row.targets)]
+    torch.testing.assert_close(got, torch.cat(expected), atol=2e-5, rtol=0)
+
+
+@needs_textworld
+def test_training_moves_the_adapter_alone_lowers_the_loss_and_gives_the_same_again() -> None:
+    shown_rows = rows() * 8
+    recipe = replace(RECIPE, passes=4)
+
+    def trained() -> tuple[list[float], dict[str, torch.Tensor], Any]:
+        model = adapted(small_model(), recipe)
+        losses = train(model, shown_rows, recipe)
+        return losses, {name: weight for name, weight in model.named_parameters() if weight.requires_grad}, model
+
+    losses, weights, model = trained()
+    assert np.mean(losses[-4:]) < 0.9 * np.mean(losses[:4])
+    assert all("lora_" in name for name in weights)
+    again, same, _ = trained()
+    assert again == losses
+    assert all(torch.equal(weights[name], same[name]) for name in weights)
+    row = batch_of(shown_rows[:1])
+    adapted_logprobs = logprobs(model.get_base_model(), row)
+    merged = logprobs(model.merge_and_unload(), row)
+    torch.testing.assert_close(merged, adapted_logprobs, atol=1e-4, rtol=0)
+    assert (merged - logprobs(small_model(), row)).abs().max() > 0.1
+
+
+def test_no_two_warm_starts_of_a_family_share_a_game() -> None:
+    recipes = list(adapter_recipes().values())
+    places = [
+        (recipe.family, place) for recipe in recipes for place in range(recipe.first, recipe.first + recipe.games)
+    ]
+    assert len(places) == len(set(places))
