@@ -21,7 +21,7 @@ MODELS = PROJECT / "data" / "models"
 
 @command
 def main(arguments: list[str] | None = None) -> int:
-    adapters = {folder.name: folder for folder in SHIPPED.iterdir() if folder.is_dir()}
+    adapters = {folder.name: folder for folder in SHIPPED.glob("*_*")}
     parser = Parser(__doc__)
     parser.add_argument("--from", dest="source", metavar="SOURCE", help="a model folder, or a model's id on the Hub")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="where it goes; default: data/models/<name>")

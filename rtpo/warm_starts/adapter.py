@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -53,13 +53,35 @@ def demonstrations(recipe: AdapterRecipe, games: Sequence[Task]) -> list[Demonst
     return asyncio.run(demonstrate_all())
 
 
-def adapted(model: Any, recipe: AdapterRecipe) -> Any:
-    """The model with LoRA matrices that do nothing yet, in its own precision, the only weights that are trained."""
+def adapted(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any:
+    """The model with LoRA matrices that do nothing yet, and rows of its own for the tags of thinking; nothing else is
+    trained.
+
+    tags: a tag's id, and the id of the token whose row it begins with. A row that is the mean of others' can never be
+    the likeliest token where the embeddings are tied, since its logit is the mean of theirs.
+    """
     import peft
 
     torch.manual_seed(recipe.seed)
-    settings = peft.LoraConfig(r=recipe.rank, lora_alpha=2 * recipe.rank, target_modules="all-linear")
+    with torch.no_grad():
+        embedding = model.get_input_embeddings().weight
+        for tag, like in tags.items():
+            embedding[tag] = embedding[like]
+    settings = peft.LoraConfig(
+        r=recipe.rank,
+        lora_alpha=2 * recipe.rank,
+        target_modules="all-linear",
+        trainable_token_indices={"embed_tokens": sorted(tags)},
+    )
     return peft.get_peft_model(model, settings, autocast_adapter_dtype=False)
+
+
+def tags_of(chat: ChatFormat, tokenizer: Any) -> dict[int, int]:
+    """The tags of thinking, each with the token that its row begins with: one that text has hardly ever."""
+    rare = tokenizer.convert_tokens_to_ids(["<issue_start>", "<issue_closed>"])
+    ids = (chat.tags.open_id, chat.tags.close_id)
+    assert None not in ids
+    return dict(zip(ids, rare, strict=True))
 
 
 def train(model: Any, rows: Sequence[Row], recipe: AdapterRecipe) -> list[float]:
@@ -144,6 +166,13 @@ def measure(model: Any, chat: ChatFormat, held_out: Sequence[Task], trained: Seq
     return counts | {name: round(float(value), 4) for name, value in figures.items()}
 
 
+def save(model: Any, base: Path, output: Path) -> None:
+    """Write an adapter, without the folder that its model was read from."""
+    model.peft_config["default"].base_model_name_or_path = base.name
+    model.save_pretrained(output)
+    (output / "README.md").unlink()  # an empty form
+
+
 def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]], output: Path) -> dict[str, Any]:
     """Train, measure and save an adapter's folder; returns its record, written last, as warm_start.json.
 
@@ -153,11 +182,12 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
     begun = time.monotonic()
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     chat = ChatFormat(tokenizer)
-    model = adapted(transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16), recipe)
+    pretrained = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
+    model = adapted(pretrained, recipe, tags_of(chat, tokenizer))
     shown = demonstrations(recipe, games["demonstrations"][recipe.first : recipe.first + recipe.games])
     encode = partial(tokenizer.encode, add_special_tokens=False)
     losses = train(model, [episode_row(episode, chat, encode) for episode in shown], recipe)
-    model.save_pretrained(output)
+    save(model, base, output)
     trained = time.monotonic()
     merged = model.merge_and_unload().eval()
     measured = measure(merged, chat, games["held_out"][: recipe.held_out], games["train"][: recipe.groups])

@@ -21,11 +21,11 @@ class AdapterRecipe:
     family: str
     first: int
     games: int
-    passes: int
-    slips: float
+    passes: int = 1
+    slips: float = 0.1
     seed: int = 0
     rank: int = 8
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     batch_size: int = 6
     held_out: int = 64
     groups: int = 16
@@ -33,11 +33,9 @@ class AdapterRecipe:
 
 def adapter_recipes() -> Mapping[str, AdapterRecipe]:
     """By name. No two of a family share a game."""
-    quests = {
-        f"quests_{number}": AdapterRecipe(
-            family="quests", first=120 * number, games=120, passes=1, slips=0.1, seed=number
-        )
-        for number in range(3)
+    return {
+        "quests_0": AdapterRecipe(family="quests", first=0, games=200),
+        "quests_1": AdapterRecipe(family="quests", first=200, games=156, seed=1),
+        "quests_2": AdapterRecipe(family="quests", first=356, games=156, seed=2),
+        "treasure_0": AdapterRecipe(family="treasure", first=0, games=200),
     }
-    treasure = AdapterRecipe(family="treasure", first=0, games=120, passes=1, slips=0.1)
-    return quests | {"treasure_0": treasure}

@@ -24,18 +24,23 @@ from rtpo.warm_starts.textworld_demonstrator import demonstrate, parts, thought
 
 TOKENIZER = byte_tokenizer()
 CHAT = ChatFormat(TOKENIZER)
-RECIPE = AdapterRecipe(family="quests", first=0, games=4, passes=2, slips=0.3, batch_size=2, learning_rate=0.1)
 
 
 def encode(text: str) -> list[int]:
     return list(TOKENIZER.encode(text, add_special_tokens=False))
 
 
+TAGS = {encode("<think>")[0]: 3, encode("</think>")[0]: 4}
+RECIPE = AdapterRecipe(family="quests", first=0, games=4, passes=2, slips=0.3, batch_size=2, learning_rate=0.02)
+
+
 def small_model() -> Any:
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
     return LlamaForCausalLM(
-        LlamaConfig(vocab_size=len(TOKENIZER), num_hidden_layers=2, tie_word_embeddings=True, **sizes)
+        LlamaConfig(
+            vocab_size=len(TOKENIZER), num_hidden_layers=2, tie_word_embeddings=True, initializer_range=0.3, **sizes
+        )
     ).eval()
 
 
@@ -93,13 +98,13 @@ def test_training_moves_the_adapter_alone_lowers_the_loss_and_gives_the_same_aga
     recipe = replace(RECIPE, passes=4)
 
     def trained() -> tuple[list[float], dict[str, torch.Tensor], Any]:
-        model = adapted(small_model(), recipe)
+        model = adapted(small_model(), recipe, TAGS)
         losses = train(model, shown_rows, recipe)
         return losses, {name: weight for name, weight in model.named_parameters() if weight.requires_grad}, model
 
     losses, weights, model = trained()
     assert np.mean(losses[-4:]) < 0.9 * np.mean(losses[:4])
-    assert all("lora_" in name for name in weights)
+    assert all("lora_" in name or "trainable_tokens" in name for name in weights)
     again, same, _ = trained()
     assert again == losses
     assert all(torch.equal(weights[name], same[name]) for name in weights)
