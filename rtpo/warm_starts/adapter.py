@@ -78,10 +78,10 @@ def adapted(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any:
 
 def tags_of(chat: ChatFormat, tokenizer: Any) -> dict[int, int]:
     """The tags of thinking, each with the token that its row begins with: one that text has hardly ever."""
-    rare = tokenizer.convert_tokens_to_ids(["<issue_start>", "<issue_closed>"])
-    ids = (chat.tags.open_id, chat.tags.close_id)
-    assert None not in ids
-    return dict(zip(ids, rare, strict=True))
+    first, last = tokenizer.convert_tokens_to_ids(["<issue_start>", "<issue_closed>"])
+    assert chat.tags.open_id is not None
+    assert chat.tags.close_id is not None
+    return {chat.tags.open_id: first, chat.tags.close_id: last}
 
 
 def train(model: Any, rows: Sequence[Row], recipe: AdapterRecipe) -> list[float]:
