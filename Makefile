@@ -14,10 +14,16 @@ PYTHON312 ?= python3.12
 GPU       := .venv-gpu/bin/python
 GPU_GIB   := 20
 
-.PHONY: quickstart main-table test test-fast chaos check docs bench warm-start lm vllm-conformance rehearsal lock lock-gpu clean
+.PHONY: quickstart quickstart-lm main-table test test-fast chaos check docs bench warm-start lm vllm-conformance rehearsal lock lock-gpu clean
 
 quickstart: $(VENV)/made
 	$(RUN) experiments/quickstart.py task=$(TASK)
+
+# a language model on text games: packages, model, games, then RTPO and exact GRPO (docs/run/language_model.md)
+quickstart-lm: $(VENV)/lm
+	$(RUN) experiments/prepare_data.py textworld --games train=64 held_out=24
+	$(RUN) experiments/prepare_model.py --adapter quests_0
+	$(RUN) experiments/quickstart.py task=textworld
 
 # the main table at toy size: every method, both tasks, three seeds; then its tables
 # make main-table SETTINGS="results=outputs/trial budget.rollouts=512"    a trial beside it

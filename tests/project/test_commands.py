@@ -19,11 +19,18 @@ from rtpo.run.config import PROJECT
 def test_the_quickstart_runs_differ_in_their_algorithm_and_chosen_rate_alone() -> None:
     chosen = json.loads(quickstart.RATES.read_text())["toy_math"]
     at_own = [config.as_dict() for config in quickstart.configurations([])]
-    assert [run["algorithm"]["label"] for run in at_own] == list(quickstart.ALGORITHMS)
-    for own, label in zip(at_own, quickstart.ALGORITHMS, strict=True):
+    assert [run["algorithm"]["label"] for run in at_own] == list(quickstart.TOY)
+    for own, label in zip(at_own, quickstart.TOY, strict=True):
         runs = [config.as_dict() for config in quickstart.configurations([f"optimizer.lr={chosen[label]:g}"])]
         assert runs == [runs[0] | {"algorithm": run["algorithm"]} for run in runs]
         assert own in runs
+
+
+def test_the_quickstart_of_a_language_model_compares_rtpo_with_exact_grpo() -> None:
+    runs = [config.as_dict() for config in quickstart.configurations(["task=textworld"])]
+    assert [run["algorithm"]["label"] for run in runs] == ["rtpo", "grpo_exact"]
+    assert runs[1] == runs[0] | {"algorithm": runs[1]["algorithm"]}
+    assert {run["profile"]["name"] for run in runs} == {"laptop_lm"}
 
 
 def test_a_refusal_in_a_process_of_its_own_is_one_line() -> None:
