@@ -47,7 +47,7 @@ from rtpo.errors import DataError
 from rtpo.run.config import leaves
 from rtpo.run.kept import check_kept, is_kept, new_sums, parquet_of
 from rtpo.run.naming import setting, settings_in
-from rtpo.run.records import OWN_SETTINGS, is_same
+from rtpo.run.records import ADDED, OWN_SETTINGS, is_same
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "runs": ("run",),
@@ -68,8 +68,6 @@ WARM_START = (
     *("experiment_name", "model", "model_sha256"),
     *("verl.trainer.experiment_name", "verl.actor_rollout_ref.model.path"),
 )
-ADDED = {"evaluation": {"before": True}}
-"""fields that runs of earlier versions do not have, and what these did"""
 
 
 class Frames:
@@ -317,5 +315,4 @@ def _check_alike(runs: pd.DataFrame, own: Collection[str]) -> None:
 @lru_cache(maxsize=2048)
 def _flat(config: str) -> dict[str, Any]:
     """A run's configuration by path."""
-    tree = json.loads(config)
-    return dict(leaves(tree | {name: {**values, **tree.get(name, {})} for name, values in ADDED.items()}))
+    return ADDED | dict(leaves(json.loads(config)))

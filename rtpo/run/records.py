@@ -59,6 +59,8 @@ OPEN = "profile.track"
 """where a run is mirrored, which binds no start: it changes no record"""
 OWN_SETTINGS = ("seed", "results")
 """fields in which the runs of one label may differ"""
+ADDED: dict[str, Any] = {"evaluation.before": True, "profile.precision": "fp32"}
+"""fields that came later with a default that is not off, and what the runs without them did"""
 CHECKSUM = b"# sha256 of the lines above: "
 """before the last line of config.yaml; earlier versions wrote none"""
 _AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
@@ -495,7 +497,8 @@ def is_same(known: Any, wanted: Any) -> bool:
 
 def differences(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """The fields in which two configurations differ, so that no table takes their runs together; those of the seed and
-    of the results folder are not among them. A field that one of them lacks is off there (`is_same`)."""
+    of the results folder are not among them. A field that the known one lacks is as ADDED says; else one that either
+    lacks is off there (`is_same`)."""
     own = {name: known.get(name) for name in OWN_SETTINGS}
     return sorted(_differences(known, json.loads(json.dumps(wanted)) | own, is_finished=False))
 
@@ -505,6 +508,7 @@ def _differences(known: Any, wanted: Any, is_finished: bool, path: str = "") -> 
     if isinstance(known, dict) and isinstance(wanted, dict):
         is_finished = is_finished and path not in FREE
         for key in known.keys() if is_finished else known.keys() | wanted.keys():
-            yield from _differences(known.get(key), wanted.get(key), is_finished, f"{path}.{key}".lstrip("."))
+            field = f"{path}.{key}".lstrip(".")
+            yield from _differences(known.get(key, ADDED.get(field)), wanted.get(key), is_finished, field)
     elif not is_same(known, wanted) and path != OPEN:
         yield f"{path} was {known!r} and is {wanted!r}"
