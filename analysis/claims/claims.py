@@ -31,7 +31,7 @@ from rtpo.run.records import SAFE_LOADER
 
 FILE = Path(__file__).with_name("claims.yaml")
 SCALES = {"paper": "Paper scale", "toy": "Toy scale", "theory": "Theory", "printed": "The paper's printed numbers"}
-MIXED, NOT_TESTABLE = "mixed", "not testable"
+MIXED, NOT_TESTABLE, NOT_TESTED = "mixed", "not testable", "not tested"
 ORDER = (SUPPORTED, "consistent with", CONTRADICTED, "not consistent with", UNDECIDED)
 BESIDE = "beside"
 """`aside` of a number beside the one that counts"""
@@ -208,6 +208,7 @@ RUNS: Mapping[str, Callable[[Frames, Frames], Interval | None]] = {
     "ratio_gain": lambda first, _: metrics.run_interval(first, _ratio_gain(first)),
     "ties_beyond": _ties_beyond,
     "calls": partial(less, _calls),
+    "less_kl": partial(less, lambda group: metrics.mean_over_steps(group, "kl")),
 }
 """numbers of pairs of runs; of one label both are the same runs"""
 
@@ -249,7 +250,8 @@ def overview() -> pd.DataFrame:
             chosen = evidence[(evidence["claim"] == key) & (evidence["scale"] == scale)]
             counted = chosen.loc[chosen["aside"] == "", "verdict"]
             is_tested = len(chosen) or ("untestable" in claim and scale == "theory")
-            cells.append(together(counted, every=claim.get("every", False)) if is_tested else NO_VALUE)
+            word = NOT_TESTED if "untested" in claim and scale == "theory" else NO_VALUE
+            cells.append(together(counted, every=claim.get("every", False)) if is_tested else word)
         rows.append(cells)
     return pd.DataFrame(rows, columns=["Claim", *SCALES.values()])
 
