@@ -13,8 +13,10 @@ from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
+from synthetic_runs import step, update, write_run
 from trees import differences
 
+from analysis.run_table import run_table
 from experiments import launch
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import ConfigError
@@ -130,6 +132,42 @@ def test_trials_are_not_in_the_papers_tables() -> None:
     single = ["task=toy_math", "algorithm=rtpo", "seed=0"]
     assert launch.runs_in_paper(launch.load("main_table", [*single, "experiment_name=trial"])) == []
     assert len(launch.runs_in_paper(launch.load("main_table", single))) == 1
+
+
+def test_a_shared_run_is_left_to_its_owner_and_read_by_both_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, program = tmp_path / "asked", tmp_path / "bin" / "sbatch"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> {asked}; echo 7\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("LOGS", str(tmp_path / "logs"))
+    small = ("profile=toy", "task=toy_math", "seed=0", f"results={tmp_path}")
+    assert launch.main(["submit", "ladder", *small, "algorithm=rtpo,grpo"]) == 0
+    assert "2 elements left to other experiments" in capsys.readouterr().out
+    assert not asked.exists()
+    ladder = launch.load("ladder", (*small, "algorithm=rtpo,vineppo,grpo"))
+    launch.submit("ladder", ladder, small)
+    assert "--array=1 " in asked.read_text()
+    main_table = launch.load("main_table", (*small, "algorithm=rtpo,grpo"))
+    assert {each.run.folder for each in main_table.elements} < {each.run.folder for each in ladder.elements}
+    assert main_table.elsewhere == {}
+
+    lines = [step(1, 8, 0.5, [update(10, 0.0, 0.0)])]
+    for experiment, label in (("ladder", "vineppo"), ("main_table", "rtpo"), ("main_table", "vanilla")):
+        write_run(tmp_path, label, 0, lines, [], experiment=f"{experiment}_toy_toy_math")
+    table = run_table(tmp_path, "ladder_toy_toy_math")
+    assert [row[0] for row in table.rows] == ["RTPO", "VinePPO"]
+    assert "No finished run of GRPO" in " ".join(table.notes)
+
+
+def test_a_shared_run_that_is_trained_is_evaluated_by_each_experiment(tmp_path: Path) -> None:
+    drift = launch.load("drift", ("profile=a100x8", "seed=0", f"results={tmp_path}"))
+    assert drift.elsewhere == {0: "main_table"}
+    write_run(tmp_path, "rtpo", 0, [], [], experiment=drift.elements[0].run.experiment_name)
+    assert drift.elsewhere == {}
+    assert drift.incomplete[0] == list(drift.elements[0].benchmarks)
 
 
 def test_hydras_multirun_has_the_same_elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
