@@ -13,6 +13,7 @@ from typing import Any
 import ray
 import torch
 from transformers import AutoConfig, AutoTokenizer
+from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
@@ -40,11 +41,14 @@ class EngineState:
 class EmbeddedServer:
     """One engine process. Turns come in lists (`generate_many`), so that one call carries a whole batch."""
 
-    def __init__(self, model_path: str, seed: int, threads: int, cache_tokens: int, max_tokens: int) -> None:
+    def __init__(
+        self, model_path: str, seed: int, threads: int, cache_tokens: int, max_tokens: int, dtype: str
+    ) -> None:
         torch.set_num_threads(threads)
         # the tokenizer's, as everywhere here: a config may name several ids that end a turn
         stop_id = int(AutoTokenizer.from_pretrained(model_path).eos_token_id)
-        self._decoder = Decoder(AutoConfig.from_pretrained(model_path), {stop_id}, cache_tokens)
+        config, numbers = AutoConfig.from_pretrained(model_path), PrecisionType.to_dtype(dtype)
+        self._decoder = Decoder(config, {stop_id}, cache_tokens, numbers)
         self._seed = seed
         self._max_tokens = max_tokens
         self._generate_seconds = 0.0
@@ -126,6 +130,7 @@ class EmbeddedReplica(RolloutReplica):
                 threads=options["threads"],
                 cache_tokens=options["cache_tokens"],
                 max_tokens=self.config.response_length,
+                dtype=self.config.dtype,
             )
         )
         self.servers = [actor]

@@ -1,4 +1,5 @@
-"""verl's worker with a small model of SmolLM2's architecture, without Ray: what it computes, sends, saves and loads."""
+"""verl's worker and engine server with a small model of SmolLM2's architecture, without Ray: what they compute, and
+what the worker sends, saves and loads."""
 
 import asyncio
 import os
@@ -6,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,12 @@ STEPS = 3
 
 def check(precision: str, folder: Path) -> None:
     """In a process of its own, which has one worker for good."""
+    import numpy as np
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    from rtpo.engines.base import Request, Sampling
+    from rtpo.engines.decoder import Decoder
     from rtpo.run.cli import composed
     from rtpo.run.config import compose_run
     from rtpo.verbs import TokenClip
@@ -35,6 +40,7 @@ def check(precision: str, folder: Path) -> None:
     LlamaForCausalLM(described).save_pretrained(folder)
     settings = session.settings_of(compose_run(composed("train", overrides)))
     from rtpo.verl_harness.backend import VerlBackend, forked_rows
+    from rtpo.verl_harness.rollout_server import EmbeddedServer
     from rtpo.verl_harness.worker import AgentWorker
 
     class Alone(VerlBackend):
@@ -78,6 +84,21 @@ def check(precision: str, folder: Path) -> None:
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     assert sent.keys() == ended.keys()
     assert all(torch.equal(sent[name], tensor.to(dtype)) for name, tensor in ended.items())
+
+    server = EmbeddedServer(str(folder), 0, 1, 1000, 64, settings.actor_rollout_ref.rollout.dtype)
+    asyncio.run(server.load(ended, 1))
+    halves = [ids[:12] for ids in np.split(rows.ids, np.cumsum(rows.lengths)[:-1])]
+    requests = [Request(ids, Sampling(max_tokens=12), i, str(i), str(i)) for i, ids in enumerate(halves)]
+    sampled = asyncio.run(server.generate_many(requests))
+    ids = [np.concatenate([half, turn.output_ids]) for half, turn in zip(halves, sampled, strict=True)]
+    mask = np.concatenate([np.arange(len(row)) >= 12 for row in ids])
+    lengths = np.array([len(row) for row in ids], np.int32)
+    outputs = replace(rows, ids=np.concatenate(ids), lengths=lengths, mask=mask)
+    apart = abs(backend.score(outputs).logprobs - np.concatenate([turn.logprobs for turn in sampled]))
+    assert apart.max() < {"fp32": 1e-5, "bf16": 0.05}[precision]
+    alike = Decoder(described, stop_ids=(), cache_tokens=0, dtype=dtype)
+    alike.load(ended.items(), 1)
+    assert asyncio.run(server.state()).checksum == alike.weight_checksum()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
