@@ -23,6 +23,8 @@ from rtpo.errors import InfrastructureError
 from rtpo.types import Grade, GradeOutcome
 
 CHILD = Path(__file__).with_name("grading_child.py")
+_PACKAGES = Path(__file__).parents[2]
+"""the folder that this project is imported from, for the child"""
 START_SECONDS: Final = 120.0
 STALL: Final = 30.0
 """wall-clock seconds for each second of the limit, after which a child is stopped or starved and not at work"""
@@ -180,6 +182,7 @@ class _Child:
 
     def __init__(self) -> None:
         self.pipe, theirs = socket.socketpair()
+        paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
         try:
             # a session of its own: Ctrl-C is for the run, which finishes its phase
             self.process = subprocess.Popen(
@@ -187,7 +190,7 @@ class _Child:
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 # sympy's way through an expression depends on the order of sets
-                env=os.environ | {"PYTHONHASHSEED": "0"},
+                env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,
             )
         except OSError as error:

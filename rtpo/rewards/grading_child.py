@@ -22,7 +22,8 @@ from sympy import Eq, FiniteSet, Interval, Matrix, MatrixBase, Rational, Tuple
 from sympy.core.random import seed
 
 from rtpo.rewards.math_verify_mends import install
-from rtpo.rewards.notation import rewritten
+from rtpo.rewards.notation import rewritten, without_words
+from rtpo.rewards.times import equal_times
 
 install()
 MEMORY_BYTES = 1 << 30
@@ -31,6 +32,8 @@ _BASE = re.compile(r"(?:.*=)?\s*(\d[\dA-Z]*)\s*_\s*(?:\{\s*(\d+)\s*\}|(\d))\s*",
 _MODULUS = re.compile(r"(.*[^\s(])\s*\(?\\p?mod\s*(?:\{\s*(\d+)\s*\}|(\d+))\s*\)?\s*", re.DOTALL)
 _OTHERWISE = re.compile(r"\\(?:neq?|not|to|rightarrow)(?![a-zA-Z])")
 """what says of a number that it is not the answer, or not yet"""
+_BOUND = re.compile(r"\s*(?:\\(?:geq?|leq?|[gl]t|[gl]eqslant)(?![a-zA-Z])|[<>])[^<>,]*")
+"""a relation with one side"""
 _WORDS = re.compile(rf"\s*{_TEXT}\s*")
 
 
@@ -61,7 +64,11 @@ def verdict(gold: str, answer: str) -> str:
         gold, answer = rewritten(gold), rewritten(answer)
         if _WORDS.fullmatch(gold) and "\\" not in answer:
             answer = f"\\text{{{answer}}}"
-        if _OTHERWISE.search(answer) and not _OTHERWISE.search(gold):
+        is_one_time = equal_times(gold, answer)
+        if is_one_time is not None:
+            return "right" if is_one_time else "wrong"
+        answer = without_words(gold, answer)
+        if _says_otherwise(gold, answer):
             return "wrong"
         if "dots" in gold and "dots" in answer:
             return "right" if _unspaced(gold) == _unspaced(answer) else "wrong"
@@ -84,6 +91,13 @@ def verdict(gold: str, answer: str) -> str:
         return "right" if is_right else "wrong"
     except Exception as error:  # its text can be without end
         return type(error).__name__
+
+
+def _says_otherwise(gold: str, answer: str) -> bool:
+    """Whether an answer only names what the gold is not, or bounds a gold that is no set of numbers."""
+    if _OTHERWISE.search(answer) and not _OTHERWISE.search(gold):
+        return True
+    return bool(_BOUND.fullmatch(answer)) and not re.search(r"[<>(\[]|\\(?:[gl]e|[gl]t|infty)", gold)
 
 
 def as_asked(gold: Any, answer: Any) -> Any:

@@ -1,14 +1,18 @@
 """What math-verify 0.9.0 compares wrongly, put right in place; a newer version may take parts of it away.
 
-math-verify rounds decimals at six places and takes differences below 1e-16 for 0 (huggingface/Math-Verify, 14 and 21),
-so that 0.0000003 equals 0.0000004 and 1/2^99 equals 1/2^98.
+huggingface/Math-Verify has issues for them:
+
+- 14, 21: it rounds decimals at six places and takes differences below 1e-16 for 0, so that 0.0000003 equals 0.0000004
+  and 1/2^99 equals 1/2^98.
+- 64: sqrt(1/n) is not 1/sqrt(n).
 """
 
 from decimal import Decimal
+from itertools import product
 from typing import Any, Final
 
 from math_verify import grader
-from sympy import Expr, Float, Integer, MatrixBase, Rational
+from sympy import Expr, Float, I, Integer, MatrixBase, Pow, Rational, Symbol, exp, log
 
 PLACES: Final = 6
 """decimal places, and significant digits of what is below 0.1, to which a decimal is compared"""
@@ -16,6 +20,9 @@ _FEWEST_DIGITS: Final = 5
 _DIGITS: Final = 60
 _TOLERANCE: Final = Rational(1, 10**40)
 _PRIMES: Final = (2, 3, 5, 7, 11, 13)
+_SIZES: Final = (17, 3)
+"""what the primes are divided by"""
+_MOST_SYMBOLS: Final = 4
 
 _numeric_eq = grader.sympy_numeric_eq
 
@@ -27,17 +34,55 @@ def numeric_eq(left: Any, right: Any, float_rounding: int, numeric_precision: in
     if are_matrices or all(integers) or not isinstance(left, Expr) or not isinstance(right, Expr):
         return bool(_numeric_eq(left, right, float_rounding, numeric_precision))
     left, right = grader.safe_sympy_doit(left), grader.safe_sympy_doit(right)
-    symbols = left.free_symbols | right.free_symbols
+    left, right = (_with_imaginary_unit(side) for side in (left, right))
+    symbols = sorted(left.free_symbols | right.free_symbols, key=str)
     if not symbols:
         return _are_equal(left, right)
+    if len(symbols) <= _MOST_SYMBOLS and (_has_branches(left) or _has_branches(right)):
+        return _are_equal_where_real(left, right, symbols)
     if not _numeric_eq(left, right, float_rounding, numeric_precision):
         return False
     # differences that math-verify takes for 0 show at a point
-    point = {
-        symbol: Rational(_PRIMES[place % len(_PRIMES)] + place, 17)
-        for place, symbol in enumerate(sorted(symbols, key=str))
-    }
+    point = _point(symbols, 17)
     return _are_equal(left.subs(point), right.subs(point))
+
+
+def _with_imaginary_unit(side: Expr) -> Expr:
+    """math-verify reads i as a symbol."""
+    units = {symbol: I for symbol in side.free_symbols if str(symbol) == "i"}
+    return side.subs(units) if units else side
+
+
+def _has_branches(side: Expr) -> bool:
+    """Whether it has roots, powers or logarithms, which have several forms where all is real: sqrt(1/n), 1/sqrt(n)."""
+    powers = side.atoms(Pow, exp)
+    return side.has(log) or any(not power.exp.is_integer and power.free_symbols for power in powers)
+
+
+def _are_equal_where_real(left: Expr, right: Expr, symbols: list[Symbol]) -> bool:
+    """Whether they agree wherever both are real, at points of each sign and several sizes; at all points where one of
+    them has i in it."""
+    is_complex = left.has(I) or right.has(I)
+    compared = 0
+    for below in _SIZES:
+        for signs in product((1, -1), repeat=len(symbols)):
+            point = {
+                symbol: sign * value
+                for sign, (symbol, value) in zip(signs, _point(symbols, below).items(), strict=True)
+            }
+            ends = left.subs(point), right.subs(point)
+            values = [end.evalf() for end in ends]
+            if not all(value.is_number and value.is_finite for value in values):
+                continue
+            if is_complex or all(value.is_extended_real for value in values):
+                compared += 1
+                if not _are_equal(*ends):
+                    return False
+    return compared > 1
+
+
+def _point(symbols: list[Symbol], below: int) -> dict[Symbol, Rational]:
+    return {symbol: Rational(_PRIMES[place % len(_PRIMES)] + place, below) for place, symbol in enumerate(symbols)}
 
 
 def _are_equal(left: Expr, right: Expr) -> bool:

@@ -1,102 +1,344 @@
-"""Notations that math-verify 0.9.0 reads wrongly, in one table of rewrites to others that it reads."""
+"""Notations that math-verify 0.9.0 reads wrongly, in one table of rewrites to others that it reads.
+
+A rewrite changes how a number or a word is written and never which it is. huggingface/Math-Verify has issues for some:
+14 (`\\mathrm{e}`), 61 (`28 pct`), 76 (`**73**`), 82 (numbers that are taken from what cannot be read).
+"""
 
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
-_SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
-_SIGN_TEXTS: Final[dict[int | str, int | str]] = {
-    **{code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)},
-    **dict.fromkeys("\u2212\u2013\u2012\u2010\u2011", "-"),
+_OPERATORS: Final = {
     "∞": r"\infty ",
     "π": r"\pi ",
     "×": r"\times ",
+    "✕": r"\times ",
     "·": r"\cdot ",
     "÷": r"\div ",
+    "∕": "/",
     "≤": r"\le ",
+    "⩽": r"\le ",
     "≥": r"\ge ",
+    "⩾": r"\ge ",
     "≠": r"\ne ",
     "±": r"\pm ",
+    "∈": r"\in ",
     "∪": r"\cup ",
+    "∩": r"\cap ",
     "∅": r"\emptyset ",
+    "√": r"\sqrt ",
+    "∛": r"\sqrt[3] ",
+    "∜": r"\sqrt[4] ",
+    "°": r"^\circ ",
+    "º": r"^\circ ",
+    "˚": r"^\circ ",
+    "‖": r"\|",
+    "⟨": r"\langle ",
+    "〈": r"\langle ",
+    "⟩": r"\rangle ",
+    "〉": r"\rangle ",
+    "−": "-",
 }
-_SIGNS: Final = str.maketrans(_SIGN_TEXTS)
-_FONTS: Final = r"(?:boldsymbol|underline|bm|mathbf|mathsf|mathtt|mathit|textbf|textit|emph)"
-_TEXT: Final = r"\\(?:text|mbox)\s*\{([^{}]*)\}"
-_ANGLE: Final = r"[({]?\s*([\d.]+)\s*\^\s*\{?\s*\\circ\s*\}?\s*[)}]?"
-_NUMBER: Final = r"-?\d+(?:\.\d+)?"
+_MULTIPLES: Final = {
+    **{
+        "hundred": "100",
+        "thousand": "10^3",
+        "million": "10^6",
+        "billion": "10^9",
+        "trillion": "10^{12}",
+        "dozen": "12",
+    },
+    **{"百": "100", "千": "10^3", "万": "10^4", "萬": "10^4", "亿": "10^8", "億": "10^8"},
+}
+_MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_JOINING: Final = r"\b(?:or|and|not|no|of|by|to|times|plus|minus|over|mod|negative|than|from|squared|cubed|choose)\b"
+"""words that make another number of a number"""
+_CJK_NUMBERS: Final = "零〇一二三四五六七八九十百千万萬亿億分之点點加减減乘除负負或和与與及至到不非无無"
+_GROUP: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
+_TEXT: Final = r"\\text\s*\{([^{}]*)\}"
+_UNIT: Final = r"\\(?:text|mathrm)\s*\{[^{}]*\}(?:\s*\^\s*\{?\s*-?\d\s*\}?)?"
+_NUMBER: Final = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)"
+_BOLD: Final = "boldsymbol|bm|pmb|mathbf"
+_FONTS: Final = f"{_BOLD}|mathsf|mathtt|mathit|mathnormal|ensuremath|underline|underbrace"
+_TEXTS: Final = "textbf|textit|textrm|textsf|texttt|textup|textnormal|emph|mbox|hbox"
+_NAMES: Final = "ln|log|lg|exp|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|cis"
+_DEGREES: Final = r"\s*\^\s*\{?\s*\\circ\s*\}?"
+_FRACTION: Final = rf"\\[dt]?frac\s*(?:{_GROUP}|\d)\s*(?:{_GROUP}|\d)"
+
+
+def _sign(letter: str) -> str:
+    """A character as LaTeX has it: digits of all scripts, dashes, spaces, mathematical letters, operators."""
+    if letter.isascii():
+        return letter
+    if letter in _OPERATORS:
+        return _OPERATORS[letter]
+    category, decomposed = unicodedata.category(letter), unicodedata.decomposition(letter)
+    if category == "Nd":
+        return str(unicodedata.decimal(letter))
+    if category in ("Cf", "Pd", "Zs"):
+        return {"Cf": "", "Pd": "-", "Zs": " "}[category]
+    if decomposed.startswith(("<wide>", "<circle>")) or "\U0001d400" <= letter <= "\U0001d7ff":
+        return "".join(map(_sign, unicodedata.normalize("NFKC", letter)))
+    if decomposed.startswith("<font>") and "DOUBLE-STRUCK CAPITAL" in unicodedata.name(letter):
+        return f"\\mathbb{{{unicodedata.normalize('NFKC', letter)}}}"
+    return letter
+
+
+def _raised(kind: str, mark: str) -> tuple[re.Pattern[str], Callable[[re.Match[str]], str]]:
+    """Runs of Unicode's raised or lowered characters behind a base."""
+    letters = [chr(code) for code in (*range(0xA0, 0x250), *range(0x2070, 0x20A0), *range(0x1D00, 0x1DC0))]
+    chosen = "".join(letter for letter in letters if unicodedata.decomposition(letter).startswith(f"<{kind}>"))
+
+    def plain(match: re.Match[str]) -> str:
+        return f"{mark}{{{unicodedata.normalize('NFKC', match[0]).replace(chr(0x2212), '-')}}}"
+
+    return re.compile(rf"(?<=[\w)}}\]])[{chosen}]+"), plain
 
 
 def _vulgar(match: re.Match[str]) -> str:
-    above, below = unicodedata.normalize("NFKC", match[2]).split("\u2044")
-    return f"{match[1]}\\frac{{{above}}}{{{below}}}"
+    above, below = unicodedata.normalize("NFKC", match[0]).split("\u2044")
+    return f"\\frac{{{above}}}{{{below}}}"
 
 
 def _repeating(match: re.Match[str]) -> str:
     """0.1\\overline{6} as (16 - 1) / 90."""
-    whole, fixed, period = match[1], match[2], match[3]
-    above = int(whole + fixed + period) - int(whole + fixed)
+    whole, fixed, period = match[1], match[2], re.sub(r"\D", "", match[3])
+    above = int(whole + fixed + period) - int((whole + fixed) or "0")
     return f"\\frac{{{above}}}{{{(10 ** len(period) - 1) * 10 ** len(fixed)}}}"
 
 
-REWRITES: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
-    (re.compile(r"\\(?:text)?color\s*\{[^{}]*\}"), ""),
-    # characters for what LaTeX has commands for
-    (re.compile(r"(\d?)([\u00bc-\u00be\u2150-\u215e])"), _vulgar),
-    (re.compile(r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+"), lambda match: f"^{{{match[0].translate(_SUPERSCRIPTS)}}}"),
-    (re.compile(r"√\s*(?:\(([^()]*)\)|(\d+|[a-zA-Z]))"), lambda match: f"\\sqrt{{{match[1] or match[2]}}}"),
-    # fonts and upright constants
-    (re.compile(rf"\\{_FONTS}\s*\{{\s*([-+]?[\d.,]+)\s*\}}"), r"\1"),
-    (re.compile(r"\\mathbf\s*\{\s*([RCNQZ])\s*\}"), r"\\mathbb{\1}"),
-    (re.compile(r"\{\s*\\(?:mathrm|operatorname|text|textrm)\s*\{\s*([ei])\s*\}\s*\}"), r"{\1}"),
-    (re.compile(r"\\(?:mathrm|operatorname|text|textrm)\s*\{\s*([ei])\s*\}"), r" \1 "),
-    (re.compile(r"(?<=\d)i(?![a-zA-Z])"), " i"),
-    (re.compile(r"\{\s*(\w+)\s*\\choose\s*(\w+)\s*\}"), r"\\binom{\1}{\2}"),
+def _cis(match: re.Match[str]) -> str:
+    angle = re.sub(rf"({_NUMBER}|{_GROUP}){_DEGREES}", r"\\frac{\1\\pi}{180}", match["angle"])
+    return f"(\\cos({angle})+i\\sin({angle}))"
+
+
+def _chosen(match: re.Match[str]) -> str:
+    above, below = match["n"].strip("{} "), match["k"].strip("{} ")
+    if above.isdigit() and below.isdigit() and int(above) < int(below):
+        return match[0]
+    return f"\\binom{{{above}}}{{{below}}}"
+
+
+def _permuted(match: re.Match[str]) -> str:
+    above, below = match["n"].strip("{} "), match["k"].strip("{} ")
+    return f"\\frac{{({above})!}}{{({above}-{below})!}}"
+
+
+def _with_month(match: re.Match[str]) -> str:
+    (month,) = [name for name in _MONTHS if name[:3].lower() == (match["month"] or match["of"])[:3].lower()]
+    year = match["year"] or match["last"]
+    return f"\\text{{{month} {match['day'] or match['first']}{f', {year}' if year else ''}}}"
+
+
+def _vector(match: re.Match[str]) -> str:
+    """3 i - 2 j as (3,-2)."""
+    parts = {"i": "0", "j": "0"}
+    for sign, size, name in re.findall(rf"([-+]?)\s*([^-+]*?)\s*{_UNIT_VECTOR}", match[0]):
+        parts[name] = f"{sign.replace('+', '')}{size or '1'}"
+    return f"({','.join(parts[name] for name in sorted(parts))})"
+
+
+_UNIT_VECTOR: Final = rf"\\(?:{_BOLD}|hat|widehat|vec)\s*\{{?\s*(?:\\hat\s*\{{?)?\s*\\?([ijk])(?:math)?\s*\}}*"
+_DAY: Final = r"(\d{1,2})(?:\s*\^?\s*\{?\s*(?:st|nd|rd|th)\s*\}?)?"
+_MONTH: Final = "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _MONTHS)
+_SIDE: Final = r"(?:\{[^{}]*\}|\w)"
+_LETTER_C: Final = r"(?:\\(?:mathrm|text)\s*\{\s*C\s*\}|C)"
+
+
+class Rewrite(NamedTuple):
+    """kind: what it is for; `loops` where one inside another is rewritten too."""
+
+    kind: str
+    pattern: re.Pattern[str]
+    other: str | Callable[[re.Match[str]], str]
+    loops: bool = False
+
+
+def _rewrite(kind: str, pattern: str, other: str | Callable[[re.Match[str]], str], loops: bool = False) -> Rewrite:
+    return Rewrite(kind, re.compile(pattern), other, loops)
+
+
+def _undated(match: re.Match[str]) -> str:
+    """A date's text without commands, where all of it is one."""
+    plain = re.sub(r"\\(?:text|mathrm)\s*\{([^{}]*)\}", r"\1", match[0]).replace("\\ ", " ")
+    date = _DATE.fullmatch(" ".join(plain.split()))
+    return _with_month(date) if date else match[0]
+
+
+_DATE: Final = re.compile(
+    rf"(?:(?P<month>{_MONTH})\.? {_DAY.replace('(', '(?P<day>', 1)}(?:,? (?P<year>\d{{4}}))?"
+    rf"|{_DAY.replace('(', '(?P<first>', 1)} (?:of )?(?P<of>{_MONTH})\.?(?:,? (?P<last>\d{{4}}))?)",
+    re.IGNORECASE,
+)
+
+REWRITES: Final = (
+    # characters
+    Rewrite("raised", *_raised("super", "^")),
+    Rewrite("lowered", *_raised("sub", "_")),
+    _rewrite("fraction", "[\u00bc-\u00be\u2150-\u215e\u2189]", _vulgar),
+    _rewrite("fraction", "([\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+)\u2044([\u2080-\u2089]+)", _vulgar),
+    _rewrite("fraction", "(\\d+)\u2044(\\d+)", r"\\frac{\1}{\2}"),
+    _rewrite("root", r"\\sqrt(\[\d\])? \s*\(([^()]*)\)", r"\\sqrt\1{\2}"),
+    _rewrite("root", r"\\sqrt\s*(\[\d\])?\s*(\d+|[a-zA-Z])(?![\w{])", r"\\sqrt\1{\2}"),
     # layout
-    (re.compile(r"\\\\\s*$"), ""),
-    (re.compile(r"^\s*\{([^{}]*)\}\s*$"), r"\1"),
-    (re.compile(r"(?<=[\d}])\s*~\s*(?=\\(?:text|mathrm|mbox))"), " "),
-    (re.compile(r"(?<![\\.])(?<!\\right)[;.,]\s*$"), ""),
+    _rewrite("colour", r"\\(?:text)?color\s*\{[^{}]*\}", ""),
+    _rewrite("tie", r"~", " "),
+    _rewrite("bracket", r"\\(?:left|right)\s*(?=[()\[\]<>]|\\[lr]angle|\\\||\\[lr]?Vert)", ""),
+    _rewrite("size", r"\\(?:displaystyle|textstyle|tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])", ""),
+    _rewrite("dollar", r"^\s*(?:\$+|\\\()(.*?)(?:\$+|\\\))\s*$", r"\1"),
+    _rewrite("marks", r"^\s*\*\*([^*]+)\*\*\s*$", r"\1"),
+    # fonts
+    _rewrite("font", r"\{\s*\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])([^{}]*)\}", r"\\mathrm{\1}"),
+    _rewrite("font", r"\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])\s*\{", r"\\mathrm{"),
+    _rewrite("font", r"\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])\s*([a-zA-Z]+|\d+)", r"\\mathrm{\1}"),
+    _rewrite("font", r"\\(?:mathbb|Bbb)\s*\{?\s*([RCNQZ])\s*\}?", r"\\mathbb{\1}"),
+    _rewrite("font", r"\\([RNQZ])(?![a-zA-Z])", r"\\mathbb{\1}"),
+    _rewrite(
+        "font",
+        rf"\\({_FONTS}|mathrm|text)\s*(\\[a-zA-Z]+(?!\s*\{{)|(?<![a-zA-Z])\d|(?<=\s)[a-zA-Z](?![a-zA-Z]))",
+        r"\\\1{\2}",
+    ),
+    _rewrite("vector", rf"^\s*(?:[-+]?[^-+,=]*?{_UNIT_VECTOR}\s*){{2,3}}$", _vector),
+    _rewrite("font", rf"\\(?:{_BOLD})\s*\{{\s*([RCNQZ])\s*\}}", r"\\mathbb{\1}"),
+    _rewrite("font", rf"\\(?:{_TEXTS})\s*\{{", r"\\text{"),
+    _rewrite("font", rf"\\(?:{_FONTS})\s*{_GROUP}", r"\1", loops=True),
+    _rewrite("font", rf"\\(?:text|mathrm)\s*\{{\s*({_NUMBER})\s*\}}", r"\1"),
+    # upright constants and functions
+    _rewrite("upright", rf"\\(?:operatorname|text|mathrm)\s*\*?\s*\{{\s*({_NAMES})\s*\}}", r"\\\1 "),
+    _rewrite("upright", r"\{\s*\\(?:mathrm|operatorname|text)\s*\{\s*([ei])\s*\}\s*\}", r"{\1}"),
+    _rewrite("upright", r"\\(?:mathrm|operatorname|text)\s*\{\s*([ei]|\\[a-z]+)\s*\}", r" \1 "),
+    _rewrite("upright", r"\\(?:imath|mathrm\{\\imath\})(?![a-zA-Z])", " i "),
+    _rewrite("upright", r"\\uppi(?![a-zA-Z])", r"\\pi "),
+    _rewrite("upright", r"(?<=\d)i(?![a-zA-Z])", " i"),
+    # the ends
+    _rewrite(
+        "ends",
+        r"(?:\\\\(?:\[[^\]]*\])?|\\(?:newline|hfill|q?quad|qed|blacksquare|square)(?![a-zA-Z])|\\[,;:! ]|\s)+$",
+        "",
+    ),
+    _rewrite("ends", r"^(?:\\\\|\\q?quad(?![a-zA-Z])|\\[,;:! ]|&|\s)+", ""),
+    _rewrite("ends", r"^\s*\{([^{}]*)\}\s*$", r"\1"),
+    _rewrite("ends", r"(?<![\\.])(?<!\\right)[;.,。]\s*$", ""),
     # %, percent and ° at the end are not read: 25\% is 25
-    (re.compile(r"\s*(?:\\?%|percent|pct\.?|°)\s*$"), ""),
+    _rewrite(
+        "percent",
+        r"(?i)\s*(?:\\*%|percent(?:age(?: points?)?)?|per cent|pct\.?|\\text\s*\{\s*(?:\\?%|per ?cent|pct\.?)\s*\})"
+        r"(?:\s*\\text\s*\{ [a-z ]*\})?\s*$",
+        "",
+    ),
+    _rewrite("degree", r"\\degree(?![a-zA-Z])", r"^\\circ "),
     # words about a number
-    (re.compile(r"^\s*答案\s*[::]?\s*"), ""),
-    (re.compile(rf"^\s*({_NUMBER})\s*[个個只隻人元本张張条條件次天岁歲米]\s*$"), r"\1"),
-    (re.compile(rf"^\s*\\text\s*\{{\s*({_NUMBER})\s+[a-zA-Z]+\s*\}}\s*$"), r"\1"),
-    (re.compile(r"^\s*\\text\s*\{\s*([A-Z][a-z]+)\s*\}\s*(\d+)\s*$"), r"\\text{\1 \2}"),
-    (
-        re.compile(
-            rf"({_NUMBER})\s*\\frac\s*\{{\s*\\text\s*\{{[^{{}}]*\}}\s*\}}\s*\{{\s*\\text\s*\{{[^{{}}]*\}}\s*\}}"
+    _rewrite("date", r"^.*(?:" + _MONTH + r").*$", _undated),
+    _rewrite("answer", r"^\s*(?:答案|答|结果|結果|解)\s*(?:[::]|是|为|為)\s*", ""),
+    _rewrite("answer", r"(?i)^\s*\\text\s*\{(?:the )?(?:final )?answer(?: is)?\s*:?\s*\}\s*:?", ""),
+    _rewrite("answer", rf"(?i)^\s*\\text\s*\{{(?:the )?(?:final )?answer(?: is)?\s*:?\s*({_NUMBER})\s*\}}$", r"\1"),
+    _rewrite(
+        "multiple",
+        rf"(?i)({_NUMBER})\s*(\\text\s*\{{)?\s*(?:({'|'.join(_MULTIPLES)}))(?=[\s}}]|$|[^\W\da-z_])(\s*\}})?",
+        lambda match: (
+            f"{match[1]}\\cdot {_MULTIPLES[match[3].lower()]}" + ("" if match[4] or not match[2] else " \\text{")
         ),
+    ),
+    _rewrite("counter", rf"(?<=[\d)}}])\s*(?:(?![{_CJK_NUMBERS}])[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])+\s*$", ""),
+    _rewrite(
+        "counter",
+        rf"^\s*\\text\s*\{{\s*({_NUMBER})\s*(?:(?![{_CJK_NUMBERS}])[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])+\s*\}}$",
         r"\1",
     ),
+    _rewrite("words", rf"(?i)^\s*\\text\s*\{{\s*({_NUMBER})\s+(?![^{{}}]*{_JOINING})[a-z][a-z. ]*\s*\}}\s*$", r"\1"),
+    _rewrite("unit", rf"(?<=[\d}}])(?:\s|\\[,;: ])*\\[dt]?frac\s*\{{\s*{_UNIT}\s*\}}\s*\{{\s*{_UNIT}\s*\}}\s*$", ""),
+    _rewrite("unit", rf"\\(?:SI|qty)\s*\{{({_NUMBER})\}}\s*\{{[^{{}}]*\}}", r"\1"),
+    _rewrite("unit", rf"(?<=\\pi)(?:\s|\\[,;: ])*{_UNIT}\s*$", ""),
     # other names for the same
-    (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset"),
-    (re.compile(r"\\sqrt\s*\{\s*-\s*1\s*\}"), " i"),
-    (re.compile(r"\\log_\s*(?:e(?![a-zA-Z])|\{\s*e\s*\})"), r"\\ln "),
-    (re.compile(r"(?:\{\s*\})?_\s*\{?\s*(\d+)\s*\}?\s*C\s*_\s*\{?\s*(\d+)\s*\}?"), r"\\binom{\1}{\2}"),
-    (re.compile(r"\\langle(?![a-zA-Z])([^<>|]*,[^<>|]*)\\rangle(?![a-zA-Z])"), r"(\1)"),
-    (
-        re.compile(rf"\\(?:operatorname\s*\{{\s*cis\s*\}}|cis(?![a-zA-Z]))\s*{_ANGLE}"),
-        r"(\\cos(\\frac{\1\\pi}{180})+i\\sin(\\frac{\1\\pi}{180}))",
+    _rewrite("set", r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
+    _rewrite("set", r"\\([lr])brace(?![a-zA-Z])", lambda match: "\\{" if match[1] == "l" else "\\}"),
+    _rewrite("norm", r"\\(?:\||[lr]?Vert(?![a-zA-Z]))", "|"),
+    _rewrite("imaginary", r"\\sqrt\s*\{\s*-\s*1\s*\}", " i"),
+    _rewrite("log", r"\\log_\s*(?:e(?![a-zA-Z])|\{\s*e\s*\})", r"\\ln "),
+    _rewrite("log", r"\\lg(?![a-zA-Z])", r"\\log_{10} "),
+    _rewrite(
+        "binomial",
+        r"\{\s*(\{[^{}]*\}|[^{}]*?)\s*\\choose\s*(\{[^{}]*\}|[^{}]*?)\s*\}",
+        lambda match: "\\binom{" + match[1].strip("{}") + "}{" + match[2].strip("{}") + "}",
     ),
-    (re.compile(r"(?<![\d.])(\d+)\.(\d*)\\overline\s*\{\s*(\d+)\s*\}"), _repeating),
-    (re.compile(rf"(\\(?:sin|cos|tan|cot|sec|csc))\s*{_ANGLE}"), r"\1(\\frac{\2\\pi}{180})"),
-    (re.compile(r"^\s*(-?\d+)(?:\s|\\ )+(\d+)\s*/\s*(\d+)\s*$"), r"\1\\frac{\2}{\3}"),
-    # a clock time is a pair, and no ratio
-    (re.compile(r"^\s*(\d{1,2}):(\d\d)\s*$"), r"(\1,\2)"),
+    _rewrite("binomial", r"^\s*([^{}]*?)\s*\\choose\s*([^{}]*?)\s*$", r"\\binom{\1}{\2}"),
+    _rewrite(
+        "binomial",
+        rf"\\[dt]?binom\s*(?P<n>{_SIDE})\s*(?P<k>{_SIDE})",
+        lambda match: f"\\binom{{{match['n'].strip('{}')}}}{{{match['k'].strip('{}')}}}",
+    ),
+    _rewrite("binomial", rf"(?:\{{\s*\}})?[_^]\s*(?P<n>{_SIDE})\s*{_LETTER_C}\s*_\s*(?P<k>{_SIDE})", _chosen),
+    _rewrite("binomial", rf"{_LETTER_C}\s*_\s*(?P<n>{_SIDE})\s*\^\s*(?P<k>{_SIDE})", _chosen),
+    _rewrite("binomial", rf"{_LETTER_C}\s*\^\s*(?P<k>{_SIDE})\s*_\s*(?P<n>{_SIDE})", _chosen),
+    _rewrite("binomial", r"^\s*(?P<n>\d+)\s*C\s*(?P<k>\d+)\s*$", _chosen),
+    _rewrite("permutation", rf"(?:\{{\s*\}})?[_^]\s*(?P<n>{_SIDE})\s*P\s*_\s*(?P<k>{_SIDE})", _permuted),
+    _rewrite("vector", r"\\langle(?![a-zA-Z])([^<>|]*,[^<>|]*)\\rangle(?![a-zA-Z])", r"(\1)"),
+    _rewrite("vector", r"^\s*<([^<>]*,[^<>]*)>\s*$", r"(\1)"),
+    _rewrite(
+        "vector", r"^\s*[(\[]([^()\[\]]*,[^()\[\]]*)[)\]]\s*\^\s*\{?\s*(?:T|\\top|\\mathrm\{T\})\s*\}?\s*$", r"(\1)"
+    ),
+    _rewrite("vector", r"^\s*\\(?:vec|overrightarrow)\s*\{?\s*\w+\s*\}?\s*=\s*(?=[(\\])", ""),
+    _rewrite(
+        "cis",
+        r"\\cis(?![a-zA-Z])(?:\s|\\,)*(?:\((?P<angle>(?:[^()]|\([^()]*\))*)\))",
+        _cis,
+    ),
+    _rewrite(
+        "cis",
+        rf"\\cis(?![a-zA-Z])(?:\s|\\,)*(?:\{{\s*)?(?P<angle>-?[\d.]+{_DEGREES}|-?\d*\s*{_FRACTION}(?:\s*\\pi)?|-?\d*\s*\\pi(?:\s*/\s*\d+)?|\\[a-z]+|[a-z])(?:\s*\}})?",
+        _cis,
+    ),
+    _rewrite("repeating", "(?<![\\d.])(\\d*)\\.(\\d*?)((?:\\d\u0305)+)", _repeating),
+    _rewrite("repeating", r"(?<![\d.])(\d*)\.(\d*)\\(?:overline|bar)\s*(\{\s*\d+\s*\}|\d)", _repeating),
+    _rewrite(
+        "repeating", r"(?<![\d.])(\d*)\.(\d*)(\\dot\s*\{?\s*\d\s*\}?(?:\s*\d*\s*\\dot\s*\{?\s*\d\s*\}?)?)", _repeating
+    ),
+    _rewrite("repeating", r"^\s*(\d*)\.(\d*)(\(\d+\))\s*$", _repeating),
+    _rewrite(
+        "degree",
+        rf"(\\(?:sin|cos|tan|cot|sec|csc))\s*[({{]?\s*([\d.]+){_DEGREES}\s*[)}}]?",
+        r"\1(\\frac{\2\\pi}{180})",
+    ),
+    _rewrite("mixed", r"^\s*(-?\d+)(?:\s|\\ )+(\d+)\s*/\s*(\d+)\s*$", r"\1\\frac{\2}{\3}"),
     # from the first text to the last would be one unit
-    (
-        re.compile(rf"^(?:[^{{}}\\]*\d[^{{}}\\]*{_TEXT}\s*){{2,}}$"),
-        lambda match: "(" + ",".join(re.split(r"\\(?:text|mbox)\s*\{[^{}]*\}", match[0])[:-1]) + ")",
+    _rewrite(
+        "units",
+        rf"^(?:[^{{}}\\]*\d[^{{}}\\]*{_TEXT}\s*){{2,}}$",
+        lambda match: "(" + ",".join(re.split(r"\\text\s*\{[^{}]*\}", match[0])[:-1]) + ")",
     ),
 )
 
 
+def with_signs(text: str) -> str:
+    """The text with LaTeX's commands, ASCII's digits and plain letters for other characters."""
+    return text if text.isascii() else "".join(map(_sign, text))
+
+
 def rewritten(text: str) -> str:
     """The text after all rewrites, in the table's order."""
-    text = text.translate(_SIGNS)
-    for pattern, other in REWRITES:
-        text = pattern.sub(other, text)
+    text = with_signs(text)
+    for rewrite in REWRITES:
+        before, text = text, rewrite.pattern.sub(rewrite.other, text)
+        while rewrite.loops and text != before:
+            before, text = text, rewrite.pattern.sub(rewrite.other, text)
     return text
+
+
+_BARE: Final = re.compile(rf"\s*{_NUMBER}\s*|\s*-?\\[dt]?frac\s*(?:\{{\d+\}}|\d)\s*(?:\{{\d+\}}|\d)\s*")
+_SYMBOLS: Final = (
+    r"(?:[mck]?m|k?g|mg|m?[lL]|ft|in|yd|mi|lbs?|oz|hrs?|min|sec|mph|kph|km/h|m/s|USD|EUR)(?:\s*\^\s*\{?\s*[23]\s*\}?)?"
+)
+_WORDED: Final = re.compile(
+    rf"(?P<number>.*[\d}}])\s+(?!.*{_JOINING})(?:{_SYMBOLS}|[a-zA-Z]{{4,}}(?:\s+[a-zA-Z]+)*)\.?\s*"
+)
+
+
+def without_words(gold: str, answer: str) -> str:
+    """An answer without the unit or the words behind its number, where the gold is a number without any."""
+    if _BARE.fullmatch(gold) and (match := _WORDED.fullmatch(answer)) and "\\text" not in answer:
+        return match["number"]
+    return answer

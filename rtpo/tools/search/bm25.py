@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import unicodedata
 from array import array
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +38,7 @@ FILES = (*ARRAYS, "vocab.index.json", "params.index.json", PASSAGES, OFFSETS)
 WORD = r"\w+"
 METHOD = {"method": "lucene", "k1": 1.5, "b": 0.75, "dtype": "float32", "int_dtype": "int32"}
 _STOPWORDS = frozenset(STOPWORDS_EN)
-TOKENIZER = {"pattern": WORD, "lower_case": True, "stop_words": sorted(_STOPWORDS)}
+TOKENIZER = {"unicode": "NFC", "pattern": WORD, "lower_case": True, "stop_words": sorted(_STOPWORDS)}
 """the settings of `tokens`, as a manifest has them"""
 _words = re.compile(WORD).findall
 # bm25s holds the interpreter's lock for most of a search: more threads than two do fewer searches a second
@@ -57,8 +58,9 @@ class Bm25Settings:
 
 
 def tokens(text: str) -> list[str]:
-    """Runs of letters, digits and underscores in lower case, without bm25s's English stop words."""
-    return [word for word in _words(text.lower()) if word not in _STOPWORDS]
+    """Runs of letters, digits and underscores in NFC and lower case, without bm25s's English stop words."""
+    text = unicodedata.normalize("NFC", text).lower()
+    return [word for word in _words(text) if word not in _STOPWORDS]
 
 
 def build_index(passages: Path, folder: Path) -> dict[str, Any]:

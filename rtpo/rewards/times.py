@@ -1,0 +1,51 @@
+"""Clock times and ratios, which math-verify reads as pairs or quotients (huggingface/Math-Verify, 14)."""
+
+import re
+from fractions import Fraction
+from typing import Final
+
+_CLOCK: Final = re.compile(
+    r"(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?\s*(?P<half>[ap]\.?\s*m\.?)?", re.IGNORECASE
+)
+_PART: Final = r"\d+(?:\.\d+)?"
+_RATIO: Final = re.compile(rf"{_PART}(?:\s*(?::|\\colon)\s*{_PART})+")
+_COMMAND: Final = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}|\\[,;: ]")
+
+
+def equal_times(gold: str, answer: str) -> bool | None:
+    """Whether both are one clock time, 3:45, or the same ratio, 4 : 6 : 8. None where the gold is neither, or is a
+    ratio of two and the answer may be its quotient."""
+    gold, answer = _plain(gold), _plain(answer)
+    if time := _CLOCK.fullmatch(gold):
+        other = _CLOCK.fullmatch(answer)
+        return other is not None and _are_one_time(time, other)
+    if not _RATIO.fullmatch(gold):
+        return None
+    if not _RATIO.fullmatch(answer):
+        return False if gold.count(":") > 1 else None
+    return _smallest(gold) == _smallest(answer)
+
+
+def _plain(text: str) -> str:
+    return " ".join(_COMMAND.sub(lambda match: match[1] or " ", text).replace(r"\colon", ":").split())
+
+
+def _are_one_time(left: re.Match[str], right: re.Match[str]) -> bool:
+    if (left["minute"], left["second"] or "00") != (right["minute"], right["second"] or "00"):
+        return False
+    if left["half"] and right["half"] and left["half"][0].lower() != right["half"][0].lower():
+        return False
+    # the half of the day may be told by one alone, and by 15:45
+    hours = [{int(side["hour"])} | _of_day(side) for side in (left, right)]
+    return bool(hours[0] & hours[1])
+
+
+def _of_day(time: re.Match[str]) -> set[int]:
+    if not time["half"]:
+        return set()
+    return {int(time["hour"]) % 12 + 12 * (time["half"][0].lower() == "p")}
+
+
+def _smallest(ratio: str) -> list[Fraction] | None:
+    parts = [Fraction(part) for part in re.split(r"\s*:\s*", ratio)]
+    return [part / parts[0] for part in parts] if parts[0] else None

@@ -1,0 +1,97 @@
+"""Rewrites of notations: what they make equal, and that they make no two numbers equal.
+
+With RTPO_DATA set, on the golds of MATH-500, AIME24 and AMC23 too.
+"""
+
+import json
+import os
+import re
+from collections import defaultdict
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rtpo.rewards.grading_child import verdict
+from rtpo.rewards.notation import REWRITES, Rewrite, rewritten, with_signs
+
+DATA = os.environ.get("RTPO_DATA")
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+PAIRS = yaml.safe_load((FIXTURES / "notations.yaml").read_text(encoding="utf-8"))
+TEXTS = [
+    text
+    for pair in PAIRS + yaml.safe_load((FIXTURES / "grading.yaml").read_text(encoding="utf-8"))
+    for text in (pair["gold"], *pair.get("right", ()), *pair.get("wrong", ()))
+]
+OLYMPIAD = [
+    *(
+        r"\frac{1}{2^{2024}}",
+        r"2^{1012}-1",
+        r"\binom{2n}{n}",
+        r"\frac{n(n+1)}{2}",
+        r"(3,4,5)",
+        r"(-\infty,-1)\cup(2,3]",
+    ),
+    *(r"\sqrt[3]{2}+\sqrt[3]{4}", r"1-\frac{1}{\mathrm{e}}", r"\frac{\sqrt{5}-1}{2}", r"\{2,3,7\}", r"12\pi-9\sqrt3"),
+    *(r"f(x)=2x+1", r"x^2-3x+2", r"\ln 2", r"45^\circ", r"8:15", r"2:3:5", r"6~\text{cm}", r"0.1\overline{6}", "-17"),
+]
+"""answers as olympiads have them"""
+ZERO_OR_UNIT = re.compile(r"-0|\\(?:text|mbox)\s*\{[^{}]*\}\^|\\pm\s*-")
+"""what a mutation that means the same leaves: -0, a unit's power, both signs of a number"""
+
+
+def golds() -> list[str]:
+    files = [Path(DATA) / f"{name}.jsonl" for name in ("math500", "aime24", "amc23")] if DATA else []
+    lines = chain.from_iterable(file.read_text(encoding="utf-8").splitlines() for file in files)
+    return list(dict.fromkeys([*OLYMPIAD, *(str(json.loads(line)["answer"]) for line in lines)]))
+
+
+def mutations(gold: str) -> set[str]:
+    """Each number one more and one less, and each sign the other one."""
+    mutated = set()
+    for number in re.finditer(r"\d+", gold):
+        for value in (int(number[0]) + 1, int(number[0]) - 1):
+            mutated.add(f"{gold[: number.start()]}{value}{gold[number.end() :]}")
+    for sign in re.finditer(r"[-+]", gold):
+        mutated.add(gold[: sign.start()] + {"-": "+", "+": "-"}[sign[0]] + gold[sign.end() :])
+    return mutated - {gold}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=[pair["gold"] for pair in PAIRS])
+def test_each_kind_of_notation_is_read(pair: dict[str, str | list[str]]) -> None:
+    gold = str(pair["gold"])
+    assert verdict(gold, gold) == "right"
+    assert {said: verdict(gold, said) for said in pair.get("right", ())} == dict.fromkeys(
+        pair.get("right", ()), "right"
+    )
+    assert not [said for said in pair.get("wrong", ()) if verdict(gold, said) == "right"]
+
+
+@pytest.mark.parametrize("rewrite", REWRITES, ids=[rewrite.kind for rewrite in REWRITES])
+def test_no_rewrite_alone_makes_two_golds_equal(rewrite: Rewrite) -> None:
+    numbers = defaultdict(set)
+    for gold in golds():
+        numbers[rewrite.pattern.sub(rewrite.other, gold)].add(tuple(re.findall(r"\d+", gold)))
+    assert [together for together in numbers.values() if len(together) > 1] == []
+
+
+def test_each_rewrite_has_an_example_and_all_together_make_no_two_golds_equal() -> None:
+    unused = list(REWRITES)
+    for text in map(with_signs, TEXTS):
+        for rewrite in REWRITES:
+            before, text = text, rewrite.pattern.sub(rewrite.other, text)
+            if text != before and rewrite in unused:
+                unused.remove(rewrite)
+    assert unused == []
+    numbers = defaultdict(set)
+    for gold in golds():
+        numbers[rewritten(gold)].add(tuple(re.findall(r"\d+", gold)))
+    assert [together for together in numbers.values() if len(together) > 1] == []
+
+
+def test_golds_equal_themselves_and_mutated_golds_do_not() -> None:
+    chosen = golds()[: len(OLYMPIAD)] + golds()[len(OLYMPIAD) :: 16]
+    assert [gold for gold in chosen if verdict(gold, gold) != "right"] == []
+    accepted = [(gold, said) for gold in chosen for said in mutations(gold) if verdict(gold, said) == "right"]
+    assert [(gold, said) for gold, said in accepted if not ZERO_OR_UNIT.search(said)] == []
