@@ -11,14 +11,14 @@ import sys
 from collections.abc import Sequence
 
 from rtpo.core.names import counted
-from rtpo.planning.preflight import problems
+from rtpo.planning.preflight import notes, problems
 from rtpo.run.cli import Parser, command
 from rtpo.run.experiments import load_experiment, of_evaluation
 
 
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a sentence for each problem; returns the exit status, 1 if there is any."""
+    """Print a sentence for each problem and note; returns the exit status, 1 if there is a problem."""
     parser = Parser(__doc__)
     parser.add_argument("experiment", help="a file of configs/experiment/, such as main_table")
     parser.add_argument("overrides", nargs="*", default=[], help="settings for every element, such as seed=1")
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"python: {sys.executable}", flush=True)
     ours, evaluation = of_evaluation(options.overrides)
     experiment = load_experiment(options.experiment, ours)
+    for note in notes(experiment, evaluation=evaluation):
+        print(note, file=sys.stderr, flush=True)
     faults = problems(experiment, here=options.here, evaluation=evaluation)
     what = f"{experiment.name}, profile {experiment.profile}, {counted(len(experiment.elements), 'element')}"
     if faults:

@@ -15,12 +15,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from rtpo.data.prepare import DataFolder
+from rtpo.data.prepare import UNEQUAL_GOLDS, DataFolder
 from rtpo.data.registry import REGISTRY, UNVERIFIED
 from rtpo.envs.textworld.env import TextWorldSettings
 from rtpo.envs.textworld.games import SPLITS
 from rtpo.envs.textworld.making import make_games
 from rtpo.errors import DataError, RTPOError
+from rtpo.rewards.golds import UnequalGolds
 from rtpo.run.cli import Parser, aligned, command, composed, whole
 from rtpo.run.config import PROJECT, RunConfig, read_tree
 from rtpo.run.records import RunFolder
@@ -131,6 +132,8 @@ def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], acc
         else:
             dropped = "".join(f", {count} dropped ({reason})" for reason, count in manifest["dropped"].items())
             print(f"{name}: {folder.status(name)}, {manifest['rows']} rows{dropped}", flush=True)
+            if manifest.get(UNEQUAL_GOLDS):
+                print(UnequalGolds(**manifest[UNEQUAL_GOLDS]).sentence(folder.file(name)), file=sys.stderr)
     return status
 
 

@@ -23,11 +23,14 @@ from rtpo.data.records import Record, manifest_path, read_manifest, read_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
 from rtpo.data.sources import Dropped, parse_file
 from rtpo.errors import DataError
+from rtpo.rewards.golds import unequal_golds
 from rtpo.types import Task
 
 SCHEMA = 1
 """of manifests"""
 SAMPLE_SEED = 0
+UNEQUAL_GOLDS = "unequal_golds"
+"""the manifest's key for golds of mathematics that no answer can equal; null where there are none"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,9 @@ class DataFolder:
             "sample_seed": None if known.sample is None else SAMPLE_SEED,
             "date": utc_now(),
         }
+        if known.kind == "math":
+            unequal = unequal_golds([record.answers for record in records])
+            manifest[UNEQUAL_GOLDS] = unequal and asdict(unequal)
         self._put(manifest_path(self.file(name)), (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode())
         return manifest
 

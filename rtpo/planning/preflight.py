@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rtpo.data.prepare import UNEQUAL_GOLDS
+from rtpo.data.records import read_manifest
 from rtpo.envs.airline.env import AirlineSettings
 from rtpo.envs.airline.package import load_package
 from rtpo.envs.registry import environment_facts
@@ -19,8 +21,9 @@ from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.planning.hardware import GIB, Hardware, known, model_shape
 from rtpo.planning.memory import Saves, free_space, gpu_problems, memory_problems, saves, verl_setting
+from rtpo.rewards.golds import UnequalGolds, unequal_golds
 from rtpo.run.cli import composed
-from rtpo.run.config import RunConfig, TaskConfig
+from rtpo.run.config import DataConfig, RunConfig, TaskConfig
 from rtpo.run.experiments import Element, Experiment
 from rtpo.run.kept import OWN_FOLDER, kept_run, kept_runs, places
 from rtpo.run.model_folder import chat_format, check_model_of, check_same_model
@@ -78,6 +81,32 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     if here:
         faults += _machine_problems(runs)
     return list(dict.fromkeys(faults))
+
+
+def notes(experiment: Experiment, *, evaluation: Sequence[str] = ()) -> list[str]:
+    """A sentence for each file of mathematics with golds that no answer can equal; none for files that `problems`
+    refuses. A prepared file's manifest says it, of others all golds are graded."""
+    benchmarks, _ = _benchmarks(experiment.elements, evaluation)
+    tasks = [element.run.task for element in experiment.elements]
+    data = [(task, task.train) for task in tasks] + [(task, task.held_out) for task in [*tasks, *benchmarks]]
+    files = {source.file: (task, source) for task, source in data if source.file and task.env == "math"}
+    sentences = []
+    for task, source in files.values():
+        with suppress(RTPOError):
+            sentences += _gold_sentences(task, source)
+    return sentences
+
+
+def _gold_sentences(task: TaskConfig, source: DataConfig) -> list[str]:
+    file = Path(str(source.file))
+    manifest = read_manifest(file)
+    if manifest is not None and UNEQUAL_GOLDS in manifest:
+        known = manifest[UNEQUAL_GOLDS]
+        unequal = UnequalGolds(**known) if known else None
+    else:
+        whole = replace(source, split="all", count=None)
+        unequal = unequal_golds([each.answer for each in load_tasks(task, whole)])
+    return [unequal.sentence(file)] if unequal else []
 
 
 def _is_done(run: RunConfig) -> bool:

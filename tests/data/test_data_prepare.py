@@ -249,6 +249,23 @@ def test_the_command_prepares_what_it_can(tmp_path: Path, capsys: pytest.Capture
     assert not (tmp_path / "gsm8k.jsonl").exists()
 
 
+def test_golds_that_no_answer_can_equal_are_counted_and_the_first_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a prepared file and again, of its manifest; a set without any says nothing."""
+    rows = [
+        {"question": f"{number} + {number} = ?", "answer": gold} for number, gold in enumerate(("2", "{", "4", "?"))
+    ]
+    (tmp_path / "raw.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for arguments in (("--accept-other", f"--from=amc23={tmp_path / 'raw.jsonl'}"), ("amc23",)):
+        assert run(tmp_path, *arguments) == 0
+        said = capsys.readouterr().err
+        assert all(part in said for part in ("amc23.jsonl", "2 rows", "'{'", "line 2"))
+    (tmp_path / "raw.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    assert run(tmp_path, "--accept-other", f"--from=amc23={tmp_path / 'raw.jsonl'}") == 0
+    assert capsys.readouterr().err == ""
+
+
 # the real files
 
 MATHS = ("gsm8k", "math500", "aime24", "amc23")

@@ -13,7 +13,7 @@ from experiments.preflight import main
 from rtpo.errors import MachineError
 from rtpo.planning import preflight
 from rtpo.planning.memory import Saves
-from rtpo.planning.preflight import Gpu, gpus, problems
+from rtpo.planning.preflight import Gpu, gpus, notes, problems
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import Experiment, load_experiment
 from rtpo.run.records import JOURNAL, RunFolder
@@ -73,6 +73,16 @@ def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Pat
     files = [data / "math_train.jsonl", data / "hard_search.jsonl", tmp_path / "aime24.jsonl", tmp_path / "2wiki.jsonl"]
     for named in (f"model.path is {model}", *(f"data file {file}" for file in files), "search index"):
         assert sum(named in problem for problem in missing) == 1, named
+
+
+def test_golds_that_no_answer_can_equal_are_noted_and_stop_nothing(results: Path) -> None:
+    experiment = paper(results)
+    assert notes(experiment) == []
+    file = results.parent / "tasks.jsonl"
+    with file.open("a") as out:
+        out.write(json.dumps({"uid": "b", "question": "?", "answers": ["5", "{"]}) + "\n")
+    (note,) = notes(experiment)
+    assert all(part in note for part in (str(file), "1 row", "'{'", "line 2"))
 
 
 def test_settings_that_do_not_fit_are_named(results: Path) -> None:
