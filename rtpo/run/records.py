@@ -45,6 +45,8 @@ SCHEMA = 1
 MANIFEST_KEYS = ("ledger", "model_sha256", "files")
 """of a run's manifest, that whoever goes on with the run reads"""
 LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "paths.jsonl", "rollouts.jsonl")
+CONFIG_DIGEST = "config.sha256"
+"""in a save: the checksum of the configuration that it belongs to"""
 JOURNAL, SUMMARY = "charges.jsonl", "summary.json"
 LOG = "log.txt"
 PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "sympy", "hydra-core", "math-verify")
@@ -140,9 +142,22 @@ class RunFolder:
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """`open`, for who holds the folder: a start that trained nothing binds nobody to its configuration."""
+        if self._checkpoints.exists() and not self._checkpoints.is_dir():
+            raise DataError(f"{self._checkpoints} is a file, where saves are to be in a folder: move it away.")
         if not self.has_trained:
             (self.path / "config.yaml").unlink(missing_ok=True)
+        elif not (self.path / "config.yaml").exists() and (name := self._latest_name) is not None:
+            self._check_digest(name, config)
         self.open(config)
+
+    def _check_digest(self, name: str, config: Mapping[str, Any]) -> None:
+        """Raises DataError for a save that another configuration made; earlier versions' saves do not say it."""
+        file = self._checkpoints / name / CONFIG_DIGEST
+        if file.exists() and file.read_text(errors="replace") != config_digest(config):
+            raise DataError(
+                f"{self._checkpoints / name} was saved under another configuration than the present one: give the "
+                "settings that the run began with, or choose another experiment_name."
+            )
 
     @property
     def has_trained(self) -> bool:
@@ -231,6 +246,7 @@ class RunFolder:
             try:
                 state = state | {"written": written} | {"harness": write_weights(partial / "weights")}
                 (partial / "state.pkl").write_bytes(pickle.dumps(state))
+                (partial / CONFIG_DIGEST).write_text(config_digest(self.config))
                 write_sums(partial)
                 for place in (partial, *partial.rglob("*")):
                     flush(place)
@@ -298,13 +314,20 @@ class RunFolder:
     def latest_save(self) -> Save | None:
         """The last save; nothing in the folder is changed. Raises DataError for damage in it, with the way back."""
         with self._naming_the_way_back():
-            return self._read_save(name) if (name := self._latest_name) is not None else None
+            if (name := self._latest_name) is None:
+                return None
+            save = self._read_save(name)
+        if (self.path / "config.yaml").exists():
+            self._check_digest(name, self.config)
+        return save
 
     def last_save(self) -> Save:
         """`latest_save` of a run that has one. Raises DataError."""
         if (save := self.latest_save()) is None:
             why = "any more: its saves were deleted" if self.is_finished else "yet"
-            raise DataError(f"the run {self.path} has no checkpoint {why}: train it again, or give another run.")
+            weights = self.path / "export"
+            remedy = f"give its weights, {weights}" if weights.is_dir() else "train it again, or give another run"
+            raise DataError(f"the run {self.path} has no checkpoint {why}: {remedy}.")
         return save
 
     def _lines_before(self, save: Save) -> dict[str, Appended]:
@@ -482,6 +505,22 @@ def _sums_of(lines: Path) -> Path:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """A checksum of all that binds a run to its configuration: fields that are off count as absent (`is_same`)."""
+    wanted = json.loads(json.dumps(config))
+    group, _, field = OPEN.partition(".")
+    if isinstance(wanted.get(group), dict):
+        wanted[group].pop(field, None)
+    return hashlib.sha256(json.dumps(_set_fields(wanted), sort_keys=True).encode()).hexdigest()
+
+
+def _set_fields(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        fields = {key: _set_fields(value) for key, value in tree.items()}
+        return {key: value for key, value in fields.items() if value is not None and value is not False and value != {}}
+    return tree
 
 
 def some_of(different: Sequence[str]) -> str:

@@ -62,7 +62,7 @@ def refused(act: Callable[[], Any], file: Path) -> str:
 def test_a_save_with_a_damaged_file_is_refused(saved: RunFolder) -> None:
     save = saved.path / "checkpoints" / "step00001"
     files = {file for file in save.rglob("*") if file.is_file()} - {save / "SHA256SUMS"}
-    assert len(files) == 4
+    assert len(files) == 5
     for file in files:
         whole = file.read_bytes()
         for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[: len(whole) // 2], b"", bytes(len(whole)), None):
@@ -77,7 +77,7 @@ def test_a_save_whose_checksums_are_damaged_is_refused(saved: RunFolder) -> None
     sums = saved.path / "checkpoints" / "step00001" / "SHA256SUMS"
     whole = sums.read_bytes()
     lines = whole.splitlines(keepends=True)
-    assert len(lines) == 4
+    assert len(lines) == 5
     for damaged in (b"", b"".join(lines[1:]), b"".join(lines[:2]), whole[:-2] + b"x\n", b"\xff", None):
         sums.unlink() if damaged is None else sums.write_bytes(damaged)
         with pytest.raises(DataError, match="SHA256SUMS"):
@@ -183,6 +183,28 @@ def test_a_start_that_trained_nothing_binds_the_next_to_nothing(tmp_path: Path) 
     (tmp_path / JOURNAL).write_text("a charge\n")
     with pytest.raises(DataError, match="seed was 1 and is 2"):
         folder.begin({"seed": 2})
+
+
+def test_a_save_goes_on_under_its_own_configuration_alone(saved: RunFolder) -> None:
+    """Where config.yaml was lost, and written anew by a start with other settings."""
+    for other in ({"seed": 1}, {"seed": 0, "lr": 0.1}, {}):
+        (saved.path / "config.yaml").unlink(missing_ok=True)
+        with pytest.raises(DataError, match="another configuration"):
+            RunFolder(saved.path).begin(other)
+        assert not (saved.path / "config.yaml").exists()
+        saved.open(other)
+        with pytest.raises(DataError, match="another configuration"):
+            RunFolder(saved.path).latest()
+    (saved.path / "config.yaml").unlink()
+    folder = RunFolder(saved.path)
+    folder.begin({"seed": 0, "later": None, "profile": {"track": ["wandb"]}, "task": {}} | {"task": None})
+    assert folder.config["seed"] == 0
+
+
+def test_a_file_in_the_place_of_the_saves_is_named(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("")
+    with pytest.raises(DataError, match="checkpoints is a file"):
+        RunFolder(tmp_path).begin({"seed": 0})
 
 
 def names(folder: RunFolder) -> list[str]:
