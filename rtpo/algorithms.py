@@ -3,6 +3,7 @@
 What a field's value is stands in configs/algorithm/<name>.yaml alone.
 """
 
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,18 @@ def load_algorithm(name: str) -> Algorithm:
 
 
 def configured(name: str, **fields: Any) -> Any:
-    """The algorithm's configuration with the values of configs/algorithm/<name>.yaml, but for these fields."""
-    configs = PROJECT / "configs"
+    """The algorithm's configuration as configs/algorithm/<name>.yaml composes it, but for these fields."""
+    values = _composed(name) | fields
+    return load_algorithm(str(values["name"])).config(**values)
+
+
+@cache
+def _composed(name: str) -> dict[str, Any]:
+    from rtpo.run.cli import composed  # whose configuration needs the names above
+
+    tree = composed(f"algorithm/{name}", ())
     tree = OmegaConf.create(
-        {
-            "launch": OmegaConf.load(configs / "train.yaml").launch,
-            "algorithm": OmegaConf.load(configs / "algorithm" / f"{name}.yaml"),
-        }
+        {"launch": OmegaConf.load(PROJECT / "configs" / "train.yaml").launch, "algorithm": tree.algorithm}
     )
     values: Any = OmegaConf.to_container(tree.algorithm, resolve=True)
-    return load_algorithm(name).config(**values | fields)
+    return dict(values)

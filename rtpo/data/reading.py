@@ -14,14 +14,28 @@ from rtpo.types import Task
 Row = Mapping[str, Any]
 
 
+SIGNS = {
+    b"version https://git-lfs": "a pointer of Git LFS and not data: get the file itself",
+    b"<": "a web page and not data: get the file itself",
+    **{
+        sign: f"compressed by {program}: unpack it, and give the unpacked file"
+        for sign, program in (
+            *((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz")),
+            *((b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip")),
+        )
+    },
+}
+"""first bytes of files that hold no rows, and what each is"""
+
+
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each row of a file with its place in words. The format is told by the content: Parquet, a JSON array, JSONL, or
     CSV, whose cells are all text. Raises DataError for a file that is none of these, not whole, or without a row."""
     with readable("data file", path), path.open("rb") as file:
         start = file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()
-    for sign, what in ((b"version https://git-lfs", "a pointer of Git LFS"), (b"<", "a web page")):
+    for sign, what in SIGNS.items():
         if start.startswith(sign):
-            raise DataError(f"data file {path} is {what} and not data: get the file itself")
+            raise DataError(f"data file {path} is {what}")
     if not start:
         raise DataError(f"data file {path} is empty: check that it is the right file")
     place = ""

@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from rtpo.core.bounds import Count, Million
+from rtpo.core.bounds import Count, Million, Text
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256, utc_now
 from rtpo.core.seeds import stream_seed
@@ -58,11 +58,11 @@ class EvaluateConfig:
     those of them that search share. limit: the most questions of each; null for all. samples: rollouts a question. ks:
     of pass@k and pass^k. batch: questions in flight."""
 
-    checkpoint: str
+    checkpoint: Text
     experiment_name: FolderName
     label: str | None
-    results: str
-    data: str
+    results: Text
+    data: Text
     limit: Count | None
     search: SearchSettings
     reward: QASettings

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from rtpo.algorithms import PROJECT, load_algorithm
-from rtpo.core.bounds import Count, Million, Natural, Positive
+from rtpo.core.bounds import Count, Million, Natural, Positive, Text
 from rtpo.core.names import nearest
 from rtpo.core.splits import SPLITS
 from rtpo.engines.base import Sampling
@@ -54,6 +54,7 @@ def has_bf16() -> bool:
 OmegaConf.register_new_resolver("project", lambda: str(PROJECT), replace=True)
 OmegaConf.register_new_resolver("dtype", lambda precision: DTYPES.get(precision, precision), replace=True)
 OmegaConf.register_new_resolver("fastest_precision", lambda: "bf16" if has_bf16() else "fp32", replace=True)
+OmegaConf.register_new_resolver("unless", lambda value, otherwise: otherwise if value is None else None, replace=True)
 OmegaConf.register_new_resolver("given", lambda value, otherwise: otherwise if value is None else value, replace=True)
 
 
@@ -66,7 +67,7 @@ class DataConfig:
     split: str
     count: Million | None
     seed: Natural = 0
-    file: str | None = None
+    file: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,8 @@ class TaskConfig:
 class ModelConfig:
     """path: a Hugging Face model folder."""
 
-    name: str
-    path: str
+    name: Text
+    path: Text
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,8 @@ class OptimizerConfig:
 class BudgetConfig:
     """rollouts: the global budget (`rtpo.harness.budget`); 0 evaluates the model alone. tasks_per_step: in a data step;
     the last steps take fewer. A run also ends after the step that reaches `generated_tokens`, `optimizer_steps`,
-    `seconds` of generation, scoring, updates and synchronisations, or after so many data `steps`; null sets no such
-    limit."""
+    `seconds` of generation, scoring, updates and synchronisations, after so many data `steps`, or after `tied_steps`
+    steps in a row in which all groups tie, so that there is nothing to learn from; null sets no such limit."""
 
     rollouts: Natural
     tasks_per_step: Count
@@ -150,6 +151,7 @@ class BudgetConfig:
     optimizer_steps: Count | None
     seconds: Positive | None
     steps: Count | None = None
+    tied_steps: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -211,9 +213,9 @@ class RunConfig:
 
     experiment_name: FolderName
     seed: Natural
-    results: str
+    results: Text
     deterministic: bool
-    data: str | None
+    data: Text | None
     algorithm: dict[str, Any]
     task: TaskConfig
     model: ModelConfig

@@ -70,6 +70,9 @@ NAMED = f"""
     algorithm=grpo algorithm.dual_clip=0.5 : algorithm.dual_clip
     algorithm=grpo algorithm.old_logprobs=guess : algorithm.old_logprobs
     algorithm=grpo +algorithm.trunks=4 : algorithm.trunks
+    algorithm=grpo algorithm.trunks=4 : algorithm.trunks no field algorithm=grpo
+    algorithm=grpo algorithm.chain=4 : algorithm.chain algorithm.chains
+    algorithm.label=ünï : 'algorithm.label=ünï' quote
     algorithm=grpo budget.rollouts=15 : budget.rollouts
     task=math_paper data=a.jsonl : data
     deterministic=true budget.seconds=60 : deterministic
