@@ -25,19 +25,16 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from analysis.run_table import decoded
 from analysis.summary import summarise, table
 from rtpo.errors import InfrastructureError, Stopped
 from rtpo.evaluation.evaluate import evaluate
-from rtpo.evaluation.panel import compose_evaluation
+from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.run.cli import command, with_configuration
 
 
-def evaluate_one(tree: DictConfig) -> None:
-    """Run the evaluation that a composed configuration describes, and print its summary."""
-    config = compose_evaluation(tree)
+def evaluate_one(config: EvaluateConfig) -> None:
+    """Run the evaluation, and print its summary."""
     try:
         summaries = evaluate(config, summarise)
     except InfrastructureError as error:
@@ -58,9 +55,9 @@ def _quoted(word: str) -> str:
 
 
 @command
-def main() -> None:
+def main() -> int:
     sys.argv[1:] = map(_quoted, sys.argv[1:])
-    with_configuration("evaluate", __doc__, evaluate_one)
+    return with_configuration("evaluate", __doc__, compose_evaluation, evaluate_one)
 
 
 if __name__ == "__main__":

@@ -43,9 +43,27 @@ from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
-from rtpo.run.cli import Parser, command, composed, on_sigterm
+from rtpo.run.cli import (
+    INTERRUPTED,
+    STOPPED,
+    TERMINATED,
+    Parser,
+    command,
+    composed,
+    each_in_turn,
+    on_sigterm,
+)
 from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.experiments import Element, Experiment, check_places, experiments, load_experiment, of_evaluation
+from rtpo.run.experiments import (
+    Element,
+    Experiment,
+    check_places,
+    experiments,
+    load_experiment,
+    of_evaluation,
+    readers,
+)
+from rtpo.run.export import find_trained, write_model
 from rtpo.run.records import RunFolder, no_run
 from rtpo.run.run import StopRequest
 
@@ -145,6 +163,20 @@ def run_element(launch: Launched, index: int, stop: StopRequest) -> None:
         raise Stopped(f"stopped by {stop.reason} after {element.run.folder}. Run the same command to go on.")
     if (evaluation := evaluation_of(launch, element)) is not None:
         evaluate(evaluation, summarise)
+    free_disk(element, launch.first.keep)
+
+
+def free_disk(element: Element, keep: str) -> None:
+    """Delete the saves of a finished run that no other experiment reads. keep: as of `rtpo.run.experiments.Launch`."""
+    run, folder = element.run, RunFolder(element.run.folder)
+    if keep == "save" or element.owner or not folder.is_finished:
+        return
+    if names := readers(run):
+        print(f"{run.folder} keeps its save, which {', '.join(names)} may evaluate (launch.shared)", flush=True)
+        return
+    if keep == "weights" and not (run.folder / "export").exists():
+        write_model(find_trained(run.folder), run.folder / "export")
+    folder.delete_saves()
 
 
 def gained(element: Element) -> str:
@@ -253,12 +285,14 @@ def run_one(launch: Launched, index: int) -> None:
 
 
 def run_all(launch: Launched) -> int:
-    """Every element, one after another, then the tables; returns an exit status."""
+    """Every element, one after another, then the tables; returns an exit status. An element that fails does not keep
+    the next from running."""
     check(launch, here=True)
     stop = StopRequest()
-    for index in launch.incomplete:
-        run_element(launch, index, stop)
-    return write_tables(launch)
+    ended = each_in_turn(lambda index: run_element(launch, index, stop), list(launch.incomplete))
+    if ended in (STOPPED, INTERRUPTED, TERMINATED):
+        return ended
+    return write_tables(launch) or ended
 
 
 def write_tables(launch: Launched) -> int:
@@ -327,7 +361,7 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
     array = sbatch(
         *job,
         f"--job-name={launch.name}",  # by which `following.jobs_of` knows it
-        f"--array={','.join(map(str, waiting))}",
+        f"--array={','.join(map(str, waiting))}" + (f"%{launch.first.at_once}" if launch.first.at_once else ""),
         f"--output={launch.logs}/%A_%a.log",
         *script,
         ray_gpus=elements[0].run.profile.processes,

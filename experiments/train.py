@@ -24,31 +24,56 @@ with their values, and runs nothing. Ctrl-C saves and ends the run; the same com
 """
 
 import sys
+from collections.abc import Sequence
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from experiments.training import train
+from experiments.training import checked, train
+from rtpo.errors import ConfigError, RTPOError
 from rtpo.run.cli import command, with_configuration
-from rtpo.run.config import compose_run
-from rtpo.run.experiments import check_one_run
+from rtpo.run.config import RunConfig, compose_run
+from rtpo.run.experiments import check_folders, check_one_run
 from rtpo.run.naming import named
+from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest
 
 
-def train_one(tree: DictConfig) -> None:
-    """The run of a composed tree, named after what its command line changes."""
+def configured(tree: DictConfig) -> RunConfig:
+    """The run of a composed tree, named after what its command line changes. Raises ConfigError."""
     check_one_run(HydraConfig.get())
-    config = named(compose_run(tree), tree, HydraConfig.get())
+    return named(compose_run(tree), tree, HydraConfig.get())
+
+
+def check_sweep(runs: Sequence[RunConfig]) -> None:
+    """Raises ConfigError for runs of one folder, and for what any of them lacks, before the first one starts."""
+    if len(runs) < 2:  # one says it itself
+        return
+    check_folders([run.folder for run in runs])
+    faults: dict[str, None] = {}
+    for run in runs:
+        try:
+            if not RunFolder(run.folder).is_finished:
+                checked(run)
+        except RTPOError as error:
+            faults[f"{run.folder.name}: {error}"] = None
+    if faults:
+        raise ConfigError("\n".join(faults))
+
+
+def train_one(config: RunConfig) -> None:
     folder = train(config, StopRequest())
     ledger = folder.manifest["ledger"]
-    print(f"rollouts: {ledger['rollouts']} of {ledger['budget']['rollouts']}")
     print(f"records: {folder.path}")
+    print(
+        f"rollouts: {ledger['rollouts']} of {ledger['budget']['rollouts']}; "
+        f"optimizer steps: {ledger['optimizer_steps']}"
+    )
 
 
 @command
-def main() -> None:
-    with_configuration("train", __doc__, train_one)
+def main() -> int:
+    return with_configuration("train", __doc__, configured, train_one, check_sweep)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from rtpo.run.kept import kept_run
 from rtpo.run.model_folder import chat_format, check_model_of
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
-from rtpo.run.tasks import check_prompts, check_splits, load_tasks, take
+from rtpo.run.tasks import check_prompts, check_splits, load_tasks, take, taken_tasks
 from rtpo.run.tracking import Tracking
 from rtpo.types import Task
 
@@ -29,7 +29,8 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         print(f"{done.frames} keeps the finished run {done.name}. To run it again give another folder: results=FOLDER.")
         return folder
     train_tasks, held_out, chat = checked(config)
-    from rtpo.verl_harness.session import open_backend, tracker
+    print(taken_tasks(config.task, train_tasks, held_out), flush=True)
+    from rtpo.verl_harness.session import closed_on_failure, open_backend, tracker
 
     with disk_errors(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -41,16 +42,17 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
             save = folder.latest()
             state = save.state if save else None
             ledger = open_ledger(config, folder, state)
-        harness = open_harness(config, open_backend(config), chat, ledger, AgentHarness)
-        if save:
-            harness.load(save.folder, save.state["harness"])
-            print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
-        # a step that was saved between two phases has not been tracked
-        kept = ledger.rollouts - (state["progress"].span is not None) if state else None
-        with closing(Tracking(config, folder, tracker, kept)) as track:
-            with stop.listening(config.save.grace), disk_errors(folder.path):
-                Run(config, folder, harness, train_tasks, held_out, state, stop, track).train()
-            track.finish(folder.manifest)
+        with closed_on_failure():
+            harness = open_harness(config, open_backend(config), chat, ledger, AgentHarness)
+            if save:
+                harness.load(save.folder, save.state["harness"])
+                print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
+            # a step that was saved between two phases has not been tracked
+            kept = ledger.rollouts - (state["progress"].span is not None) if state else None
+            with closing(Tracking(config, folder, tracker, kept)) as track:
+                with stop.listening(config.save.grace), disk_errors(folder.path):
+                    Run(config, folder, harness, train_tasks, held_out, state, stop, track).train()
+                track.finish(folder.manifest)
     return folder
 
 

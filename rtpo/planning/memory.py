@@ -2,6 +2,7 @@
 (docs/cluster/gpus.md). Functions raise DataError for a model of unknown shape."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,6 +141,14 @@ def saves(run: RunConfig) -> Saves:
         return Saves(parameters * size, 0)
     size += ADAM_BYTES if "optimizer" in contents else 0
     return Saves(parameters * size * run.save.keep, parameters * size)
+
+
+def room(sizes: Sequence[Saves], at_once: int | None, keep: str) -> int:
+    """Bytes that the saves of several runs take at most. at_once, keep: as of `rtpo.run.experiments.Launch`; exported
+    weights are not counted."""
+    working = len(sizes) if at_once is None else min(at_once, len(sizes))
+    kept, writing = (sorted((size[part] for size in sizes), reverse=True) for part in (0, 1))
+    return sum(kept if keep == "save" else kept[:working]) + sum(writing[:working])
 
 
 def free_space(folder: str) -> tuple[Path, int]:

@@ -63,12 +63,14 @@ class Row:
 @dataclass(frozen=True)
 class Plan:
     """node: of the profile; None without GPUs. resources: what an element asks of a cluster. experiment: a name, or a
-    pattern of several."""
+    pattern of several. at_once, keep: as of `rtpo.run.experiments.Launch`."""
 
     experiment: str
     node: Hardware | None
     resources: Resources
     rows: tuple[Row, ...]
+    at_once: int | None = None
+    keep: str = "save"
 
     def sum(self, number: Callable[[Row], float]) -> float:
         """Over all elements."""
@@ -76,8 +78,8 @@ class Plan:
 
     @property
     def disk(self) -> float:
-        """Bytes of all saves, one element after another, with the one being written."""
-        return self.sum(lambda row: row.saves.kept) + max(row.saves.writing for row in self.rows)
+        """Bytes of all saves, with those that elements at work are writing."""
+        return memory.room([row.saves for row in self.rows for _ in range(row.count)], self.at_once, self.keep)
 
 
 def plan(experiment: str, overrides: Sequence[str] = ()) -> Plan:
@@ -93,7 +95,7 @@ def plan(experiment: str, overrides: Sequence[str] = ()) -> Plan:
         alike[f"{element.owner} {replace(element.run, seed=0)}"].append(element)
     resources = max((each.resources for each in loaded), key=lambda each: each.minutes)
     rows = tuple(_row(elements, node, resources.memory_gb) for elements in alike.values())
-    return Plan(experiment, node, resources, rows)
+    return Plan(experiment, node, resources, rows, loaded[0].at_once, loaded[0].keep)
 
 
 def _row(elements: Sequence[Element], node: Hardware | None, memory_gb: int) -> Row:

@@ -20,7 +20,7 @@ from rtpo.envs.search import SearchEnvSettings
 from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.planning.hardware import GIB, Hardware, known, model_shape
-from rtpo.planning.memory import Saves, free_space, gpu_problems, memory_problems, saves, verl_setting
+from rtpo.planning.memory import Saves, free_space, gpu_problems, memory_problems, room, saves, verl_setting
 from rtpo.rewards.golds import UnequalGolds, unequal_golds
 from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
@@ -77,7 +77,7 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
         return list(dict.fromkeys([*faults, *wrong]))
     for run in runs:
         faults += [*_setting_problems(run, experiment), *package_problems(run.profile)]
-    faults += _disk_problems([run for run in runs if not _is_done(run)], here)
+    faults += _disk_problems([run for run in runs if not _is_done(run)], experiment, here)
     if here:
         faults += _machine_problems(runs)
     return list(dict.fromkeys(faults))
@@ -211,22 +211,24 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
 # room
 
 
-def _disk_problems(runs: Sequence[RunConfig], here: bool) -> Iterator[str]:
-    """However few run at a time, one save is being written beside those that are kept."""
-    kept, writing, most = 0, 0, 0
+def _disk_problems(runs: Sequence[RunConfig], experiment: Experiment, here: bool) -> Iterator[str]:
+    """Of the runs, `launch.at_once` write a save at one time, beside those that are kept."""
+    sizes, most = [], 0
     for run in runs:
         size = Saves(0, 0)
         with suppress(DataError):  # of a model whose shape is not known, which `problems` says
             size = saves(run)
         there = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
-        kept += max(0, size.kept - there)
-        writing, most = max(writing, size.writing), max(most, size.kept + size.writing - there)
+        sizes.append(Saves(max(0, size.kept - there), size.writing))
+        most = max(most, size.kept + size.writing - there)
     place, free = free_space(runs[0].results if runs else ".")
-    needed = most if here else kept + writing
+    needed = most if here else room(sizes, experiment.at_once, experiment.keep)
     if needed > free:
         whose = "an element" if here else f"{len(runs)} element(s) that are not finished"
-        room = f"estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free"
-        yield f"the saves of {whose} are {room}: lower save.keep, name another results folder, or make room."
+        whose += f", {experiment.at_once} at once" if experiment.at_once and not here else ""
+        size_text = f"estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free"
+        remedy = "lower save.keep or launch.at_once, set launch.keep=weights or nothing"
+        yield f"the saves of {whose} are {size_text}: {remedy}, name another results folder, or make room."
 
 
 # this machine

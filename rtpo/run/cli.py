@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 from rtpo.core.names import missing_file, nearest
 from rtpo.core.visible import visible
@@ -33,6 +33,7 @@ WIDTH = 100
 PROJECT = Path(__file__).resolve().parents[2]
 CONFIGS = PROJECT / "configs"
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def on_sigterm(number: int, frame: Any) -> None:
@@ -151,50 +152,105 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 # configurations; Hydra is imported where it is used
 
 
-def with_configuration(name: str, description: str | None, run: Callable[["DictConfig"], None]) -> None:
-    """`run` with configs/<name>.yaml as the command line has it; with -m, with one configuration after another. Ends
-    the process with the status of a run that failed. description: the help. Raises ConfigError."""
+def with_configuration(
+    name: str,
+    description: str | None,
+    prepare: Callable[["DictConfig"], T],
+    run: Callable[[T], None],
+    check: Callable[[Sequence[T]], None] = lambda _: None,
+) -> int:
+    """`run` what `prepare` makes of configs/<name>.yaml as the command line has it; with -m, of one configuration after
+    another. All are prepared, and then checked together, before the first runs. description: the help. Returns an exit
+    status: that of the first run that failed. Raises ConfigError."""
     import hydra
     from hydra._internal.utils import get_args_parser
+    from hydra.core.hydra_config import HydraConfig
 
     known, unknown = Parser(description, parents=[get_args_parser()], add_help=False).parse_known_args()
     own = Parser(description, usage="%(prog)s [-m] [--cfg job] [FIELD=VALUE ...]", add_help=False)
     if known.help:
         own.print_help()
-        return
+        return 0
     for option in (word for word in unknown if word.startswith("-")):
         own.error(f"unrecognized argument {option}")
 
     @hydra.main(version_base=None, config_path=str(CONFIGS), config_name=name)
     def job(tree: "DictConfig") -> None:
-        if status := command(run)(tree):
-            sys.exit(status)  # which Hydra lets pass
+        overrides = list(HydraConfig.get().overrides.task)
+        try:
+            _name_model(tree, overrides)
+            prepared.append(prepare(tree))
+        except RTPOError as error:
+            refused.append(f"{' '.join(overrides)}: {error}" if known.multirun else str(error))
 
-    with hydra_errors(name):
+    prepared: list[T] = []
+    refused: list[str] = []
+    with hydra_errors(name, unknown):
         job()
+    if refused:
+        raise ConfigError("\n".join(dict.fromkeys(refused)))
+    check(prepared)
+    return each_in_turn(run, prepared)
+
+
+def each_in_turn(run: Callable[[T], None], prepared: Sequence[T]) -> int:
+    """Run one after another. One that fails does not keep the next from running; one that is stopped does. Returns the
+    exit status of the first that failed, once all had their turn."""
+    failed: list[int] = []
+    for number, configuration in enumerate(prepared, start=1):
+        try:
+            status = command(run)(configuration)
+        except Exception:
+            if len(prepared) == 1:
+                raise
+            traceback.print_exc()
+            status = 1
+        if status in (STOPPED, INTERRUPTED, TERMINATED):
+            return status
+        if status:
+            failed.append(status)
+            if number < len(prepared):
+                print(f"run {number} of {len(prepared)} failed; going on with the next", file=sys.stderr, flush=True)
+    if failed and len(prepared) > 1:
+        print(f"{len(failed)} of {len(prepared)} runs failed: give the same command again", file=sys.stderr)
+    return failed[0] if failed else 0
+
+
+def _name_model(tree: "DictConfig", overrides: Sequence[str]) -> None:
+    """A model whose path is set alone has its folder's name."""
+    from omegaconf import OmegaConf
+
+    fields = {override.partition("=")[0].lstrip("+") for override in overrides}
+    if "model.path" in fields and "model.name" not in fields:
+        OmegaConf.update(tree, "model.name", Path(str(tree.model.path)).absolute().name)
 
 
 def composed(name: str, overrides: Sequence[str], *, with_hydra: bool = False) -> "DictConfig":
     """configs/<name>.yaml with these overrides. with_hydra: Hydra's own tree, too. Raises ConfigError."""
     from hydra import compose
 
-    with configurations(name):
-        return compose(name, list(overrides), return_hydra_config=with_hydra)
+    with configurations(name, overrides):
+        tree = compose(name, list(overrides), return_hydra_config=with_hydra)
+        _name_model(tree, overrides)
+        return tree
 
 
 @contextmanager
-def configurations(name: str) -> Iterator[None]:
+def configurations(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
     """`hydra.compose` knows configs/ inside, as it does in a command of `hydra.main`. Raises as `hydra_errors`."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     is_known = GlobalHydra.instance().is_initialized()
-    with hydra_errors(name), nullcontext() if is_known else initialize_config_dir(str(CONFIGS), version_base=None):
+    with (
+        hydra_errors(name, overrides),
+        nullcontext() if is_known else initialize_config_dir(str(CONFIGS), version_base=None),
+    ):
         yield
 
 
 @contextmanager
-def hydra_errors(name: str) -> Iterator[None]:
+def hydra_errors(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
     """Raises what Hydra says of configs/<name>.yaml and its overrides as a ConfigError of one line."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -208,7 +264,11 @@ def hydra_errors(name: str) -> Iterator[None]:
         text = re.split(" Config search path| See http| Available options", " ".join(str(error).split()))[0].rstrip(".")
         override = getattr(error, "override", None)  # which Hydra's parser does not always name
         text = f"{override!r}: {text}" if override and override not in text else text
-        raise ConfigError(f"{text}.{_near(error, name)}") from error
+        if text.startswith("Lexer"):  # a parser's class, and a picture of the place
+            text = f"{override!r} cannot be read: quote its value, as in \"name='value'\""
+        if not re.match(r"Could not override '(task\.settings|verl)\.", text):  # trees that take more fields
+            text = text.partition(". To append")[0]
+        raise ConfigError(f"{text}.{_near(error, name, overrides)}") from error
     except ValueError as error:  # Hydra's own, as of task=null
         *_, (frame, _) = traceback.walk_tb(error.__traceback__)
         if not frame.f_globals["__name__"].startswith("hydra."):
@@ -216,7 +276,7 @@ def hydra_errors(name: str) -> Iterator[None]:
         raise ConfigError(f"configs/{name}.yaml cannot be composed: {error}.") from error
 
 
-def _near(error: Exception, name: str) -> str:
+def _near(error: Exception, name: str, overrides: Sequence[str]) -> str:
     """The nearest of the files of a group, or of the fields and groups of the configuration."""
     from omegaconf import OmegaConf
 
@@ -230,7 +290,13 @@ def _near(error: Exception, name: str) -> str:
     if quoted is None:
         return ""
     field = str(getattr(error.__cause__, "full_key", None) or quoted[1])
-    known = [path for path, _ in leaves(OmegaConf.to_container(composed(name, ())))]
+    chosen = [word for word in overrides if "," not in word and (CONFIGS / word.partition("=")[0].lstrip("+")).is_dir()]
+    usual, known = (
+        [path for path, _ in leaves(OmegaConf.to_container(composed(name, groups)))]
+        for groups in ((), chosen if chosen != list(overrides) else ())
+    )
+    if field in usual and field not in known:
+        return f" It is no field with {' '.join(chosen)}."
     known += [group.name for group in CONFIGS.iterdir()]
     alike = [path for path in known if path.rpartition(".")[2] == field.rpartition(".")[2]]
     close = get_close_matches(field, alike, 1, 0) or get_close_matches(field, known, 1)

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -45,7 +46,9 @@ class Launch:
     element, by platform: where an experiment has its own. tasks: by role in the paper, the task that
     stands for it. benchmarks: by task, what a trained policy is evaluated on. shared: by label, the experiment that
     trains the run, which this one reads. not_in_paper: labels of rows that the paper's table does not have.
-    matched_seconds: of training, in compute-matched runs."""
+    matched_seconds: of training, in compute-matched runs. at_once: elements that SLURM runs at the same time at most;
+    null: as many as it can. keep: what is left of an element's last save once it is trained and evaluated: the save,
+    from which training could go on, the exported weights alone (`export/` in the run's folder), or nothing."""
 
     about: str
     paper: tuple[str, ...]
@@ -60,6 +63,8 @@ class Launch:
     not_in_paper: tuple[str, ...]
     matched_seconds: Positive
     resources: Resources
+    at_once: Count | None = None
+    keep: Literal["save", "weights", "nothing"] = "save"
 
 
 @dataclass(frozen=True)
@@ -81,12 +86,14 @@ def of_evaluation(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True)
 class Experiment:
-    """name: of its file in configs/experiment/. resources: of each element."""
+    """name: of its file in configs/experiment/. resources: of each element. at_once, keep: as of `Launch`."""
 
     name: str
     profile: str
     resources: Resources
     elements: tuple[Element, ...]
+    at_once: int | None = None
+    keep: Literal["save", "weights", "nothing"] = "save"
 
 
 def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
@@ -100,7 +107,7 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
         swept = BasicSweeper.split_arguments(overridden, None)[0]  # as Hydra's own sweeper does
         elements = tuple(_element((f"experiment={name}", *chosen), launch) for chosen in swept)
     check_places(elements)
-    return Experiment(name, elements[0].run.profile.name, launch.resources, elements)
+    return Experiment(name, elements[0].run.profile.name, launch.resources, elements, launch.at_once, launch.keep)
 
 
 def sweep(name: str, overrides: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
@@ -140,9 +147,19 @@ def shared_runs(folder: str) -> dict[str, str]:
     """Of an experiment's folder of results, such as `drift_a100x8_search_paper`, by label the folder of the experiment
     that trains the run (`launch.shared`)."""
     name = max((name for name in experiments() if folder.startswith(f"{name}_")), key=len, default="")
+    return {label: f"{owner}{folder.removeprefix(name)}" for label, owner in _shared(name).items()} if name else {}
+
+
+def readers(run: RunConfig) -> list[str]:
+    """The experiments that read a run which another one trains (`launch.shared`)."""
+    owner = max((name for name in experiments() if run.experiment_name.startswith(f"{name}_")), key=len, default="")
+    return [name for name in experiments() if owner and _shared(name).get(run.label) == owner]
+
+
+def _shared(name: str) -> dict[str, str]:
     file = PROJECT / "configs" / "experiment" / f"{name}.yaml"
-    shared: Any = OmegaConf.select(OmegaConf.load(file), f"{LAUNCH}.shared", default={}) if name else {}
-    return {str(label): f"{owner}{folder.removeprefix(name)}" for label, owner in shared.items()}
+    shared: Any = OmegaConf.select(OmegaConf.load(file), f"{LAUNCH}.shared", default={})
+    return {str(label): str(owner) for label, owner in shared.items()}
 
 
 def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Override]]:
@@ -183,9 +200,14 @@ def read_launch(tree: DictConfig) -> Launch:
 
 def check_places(elements: Sequence[Element]) -> None:
     """Raises ConfigError for elements that would write to one folder."""
-    ((place, count),) = Counter(element.run.folder for element in elements).most_common(1)
+    check_folders([element.run.folder for element in elements])
+
+
+def check_folders(folders: Sequence[Path]) -> None:
+    """Raises ConfigError for two runs of one folder."""
+    ((place, count),) = Counter(folders).most_common(1)
     if count > 1:
         raise ConfigError(
-            f"{count} elements would write to {place}: they differ in what names no folder; sweep algorithm, task or "
+            f"{count} runs would write to {place}: they differ in what names no folder; sweep algorithm, task or "
             "seed, or give each value an experiment_name or algorithm.label of its own."
         )

@@ -1,9 +1,11 @@
 """The part of a run's name that its command line makes, as `lr=0.0005` of `rtpo,lr=0.0005-seed0` (docs/run/runs.md)."""
 
+import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,8 +16,13 @@ from rtpo.run.cli import composed
 from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, LAUNCH, RunConfig, leaves, portable
 from rtpo.run.records import OPEN
 
-UNNAMED = ("algorithm", "profile", "seed", "experiment_name", "results", OPEN)
+UNNAMED = ("algorithm", "profile", "engine", "seed", "experiment_name", "results", OPEN)
 """what stands in the name or the place of a run already, says where it runs, or binds no start"""
+ROLES = "verl.actor_rollout_ref"
+UNNAMED_BELOW = ("profile.", f"{ROLES}.rollout.", "model.path", f"{ROLES}.model.path")
+"""starts of fields that say how the machine does its work; a model is named by `model.name`"""
+LONGEST = 120
+"""characters of a label, beyond which its last settings give way to their hash"""
 
 OTHERS = ("verl.", f"{LAUNCH}.")
 
@@ -42,11 +49,24 @@ def label_of(tree: DictConfig, hydra: Any) -> str:
     groups = {group: choices[group] for group in overrides if group in choices}
     own = composed("train", [str(overrides[group]) for group in groups])
     defaults = composed("train", (), with_hydra=True).hydra.runtime.choices
+    named_fields = [field for field in overrides if field not in (*groups, *UNNAMED)]
+    named_fields += ["model.name"] if "model.path" in overrides else []
     parts = {
-        **changed_fields(tree, own, [field for field in overrides if field not in (*groups, *UNNAMED)]),
+        **changed_fields(tree, own, named_fields),
         **{group: name for group, name in groups.items() if group not in UNNAMED and defaults.get(group) != name},
     }
-    return ",".join([label, *sorted(f"{name}={text(value)}" for name, value in parts.items())])
+    return shortened([label, *sorted(f"{name}={text(value)}" for name, value in parts.items())])
+
+
+def shortened(parts: Sequence[str]) -> str:
+    """The parts of a label as one. Of a long one the last parts are left out, and a hash of all parts is its end."""
+    whole = ",".join(parts)
+    if len(whole) <= LONGEST:
+        return whole
+    kept, end = list(parts), hashlib.sha256(whole.encode()).hexdigest()[:8]
+    while len(kept) > 1 and len(",".join([*kept, end])) > LONGEST:
+        kept.pop()
+    return ",".join([*kept, end])
 
 
 def changed_fields(tree: DictConfig, own: DictConfig, fields: Collection[str]) -> dict[str, Any]:
@@ -56,6 +76,7 @@ def changed_fields(tree: DictConfig, own: DictConfig, fields: Collection[str]) -
         short_name(path, paths): OmegaConf.select(tree, path)
         for path in paths
         if any(f"{path}.".startswith(f"{field}.") for field in fields)
+        and not path.startswith(UNNAMED_BELOW)
         and OmegaConf.select(tree, path) != OmegaConf.select(own, path)
     }
 
@@ -71,8 +92,9 @@ def short_name(path: str, paths: Collection[str]) -> str:
 
 
 def text(value: Any) -> str:
-    """A value as names of folders have it: `0.0005`, `true`, `0.9_0.95`."""
+    """A value as names of folders have it: `0.0005`, `true`, `0.9_0.95`; a path by its last name."""
     value = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    value = Path(value).name if isinstance(value, str) and "/" in value else value
     return re.sub(r"[^\w.+-]+", "_", json.dumps(portable(value), ensure_ascii=False)).strip("_")
 
 

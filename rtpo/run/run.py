@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
 from datetime import datetime
@@ -43,6 +43,8 @@ COUNTED = (
     *("computed_tokens", "scored_tokens", "optimizer_steps"),
 )
 """what of the ledger stands in a step's line"""
+TIED_STEPS = 3
+"""steps in a row without anything to learn from, after which a run warns"""
 SHOWN = 4
 """questions of an evaluation, the first ones, whose first rollout is tracked to be read"""
 DECODED = {
@@ -57,7 +59,7 @@ DECODED = {
 class Progress:
     """Where a run is, saved with it. evaluated: multiples of `evaluation.every_rollouts` passed at the last evaluation.
     began: `wall_seconds` when the present step did. span: first task and number of tasks of a step left between two
-    phases; done: its verbs so far."""
+    phases; done: its verbs so far. tied_steps: the last steps in a row in which all groups tied."""
 
     step: int = 0
     wall_seconds: float = 0.0
@@ -67,6 +69,7 @@ class Progress:
     evaluated: int = 0
     began: float = 0.0
     span: tuple[int, int] | None = None
+    tied_steps: int = 0
     done: list[Done] = field(default_factory=list)
 
 
@@ -213,7 +216,8 @@ class Run:
         """The limit besides rollouts that was reached, if one was."""
         ledger = self._ledger
         used = {"generated_tokens": ledger.generated_tokens, "optimizer_steps": ledger.optimizer_steps}
-        for name, number in (used | {"seconds": ledger.training_seconds, "steps": self._progress.step}).items():
+        used |= {"tied_steps": self._progress.tied_steps, "steps": self._progress.step}
+        for name, number in (used | {"seconds": ledger.training_seconds}).items():
             limit = getattr(self.config.budget, name)
             if limit is not None and number >= limit:
                 return name
@@ -276,7 +280,15 @@ class Run:
             f"temperature {self.config.sampling.temperature:g})  "
             f"KL {kl}  {line['wall_seconds'] - self._progress.began:.1f} s"
         )
+        self._note_ties(line)
         return line
+
+    def _note_ties(self, line: dict[str, Any]) -> None:
+        """Count the steps in a row without anything to learn from, and say so after the first few."""
+        progress = self._progress
+        progress.tied_steps = progress.tied_steps + 1 if is_tied(line) else 0
+        if progress.tied_steps == TIED_STEPS:
+            self._log(f"warning: {tie_sentence(line)}", beside_bar=True)
 
     def _log(self, text: str, *, beside_bar: bool = False) -> None:
         """A line of the run's log, and of what is printed where there is no bar, or beside it."""
@@ -416,6 +428,31 @@ class Run:
             "wall_seconds": self._wall_seconds(),
             "ledger": self._ledger.as_dict(),
         }
+
+
+def is_tied(line: Mapping[str, Any]) -> bool:
+    """Whether no group of a step had an advantage; line: the step's in the records."""
+    return all(update["tied_rows"] == update["rows"] for update in line["updates"])
+
+
+def tie_sentence(line: Mapping[str, Any]) -> str:
+    """Why nothing may be learnt; line: of the last of the steps."""
+    success = line["success"]
+    if success is None:
+        cause = "no rollout was graded: read the grades' details in paths.jsonl"
+    elif success == 0:
+        cause = (
+            "no rollout succeeds: the model may not know the task's format of answers or calls, its turns may be cut "
+            "(task.max_turn_tokens, task.max_turns), or the tasks may be too hard; read rollouts.jsonl"
+        )
+    elif success == 1:
+        cause = "every rollout succeeds: the tasks are too easy for this model"
+    else:
+        cause = "each task is always solved or never: use more rollouts a task, or a higher sampling.temperature"
+    return (
+        f"in the last {TIED_STEPS} steps all rewards of each group were equal, so nothing was learnt. Likely, {cause}. "
+        "budget.tied_steps=N ends a run after N such steps."
+    )
 
 
 def percent(share: float | None) -> str:

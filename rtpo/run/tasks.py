@@ -35,6 +35,20 @@ def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
     return environment.generate(data.split, data.count, data.seed)
 
 
+def taken_tasks(config: TaskConfig, train: Sequence[Task], held_out: Sequence[Task]) -> str:
+    """A sentence: on how many tasks of how many a run trains, and on how many it is evaluated."""
+    return f"tasks: {_taken(config, 'train', train)} for training, {_taken(config, 'held_out', held_out)} held out"
+
+
+def _taken(config: TaskConfig, part: str, tasks: Sequence[Task]) -> str:
+    data: DataConfig = getattr(config, part)
+    if data.file is None:
+        return f"{len(tasks)} generated"
+    limit = f", task.{part}.count={data.count}" if data.count is not None else ""
+    rows = len(ENVIRONMENTS[config.env].read(Path(data.file)))
+    return f"{len(tasks)} of {rows} of {data.file} (split {data.split}{limit})"
+
+
 def _check_prepared(file: Path) -> None:
     """Raises DataError for a file that is missing and has the name of a set that can be prepared."""
     known = REGISTRY.get(file.stem)

@@ -11,7 +11,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from ray._private import ray_constants
 from transformers import AutoConfig
 
 from rtpo.core.tree_attention import why_not_trees
-from rtpo.errors import ConfigError, MachineError
+from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.run.config import PROJECT, ProfileConfig, RunConfig, has_bf16
 from rtpo.run.records import passed_on
 from rtpo.verl_harness.settings import LOOPBACK, SOCKETS
@@ -109,6 +109,22 @@ def close_backend() -> None:
     if _open is not None:
         _open[1].close()
         _open = None
+
+
+@contextmanager
+def closed_on_failure() -> Iterator[None]:
+    """Ends the backend and Ray where they, or what is unknown, fail a run inside: the next one starts its own."""
+    try:
+        yield
+    except (ConfigError, DataError, Stopped):
+        raise
+    except Exception:
+        global _open
+        with suppress(Exception):  # the run's own failure is the one to tell
+            close_backend()
+        _open = None
+        ray.shutdown()
+        raise
 
 
 def close_session() -> None:

@@ -14,7 +14,7 @@ from rtpo.data.records import Record, write_records
 from rtpo.envs.registry import ENVIRONMENTS
 from rtpo.envs.toy import knowledge, math
 from rtpo.errors import DataError
-from rtpo.run.tasks import check_splits, load_tasks
+from rtpo.run.tasks import check_splits, load_tasks, take, taken_tasks
 from rtpo.types import Task
 
 
@@ -42,11 +42,39 @@ def test_a_problem_has_one_split_wherever_it_comes_from(tmp_path: Path, name: st
 def test_a_maths_file_is_cut_into_splits_by_its_questions(tmp_path: Path) -> None:
     data = tmp_path / "problems.jsonl"
     write_records(data, [Record(f"p/{n}", f"What is {n}?", (str(n),), {}) for n in range(100)])
-    train, held_out = loaded("task=math", f"data={data}", "task.train.count=null", "task.held_out.count=null")
+    train, held_out = loaded("task=math", f"data={data}")
     assert {split_of(task.question) for task in train} == {"train"}
     assert {split_of(task.question) for task in held_out} == {"held_out"}
     assert len(train) > 60
     assert len(held_out) > 2
+
+
+@pytest.mark.parametrize("name", ["math", "toy_math", "toy_knowledge", "toy_walk"])
+def test_all_rows_of_a_file_are_taken_unless_a_count_is_set(name: str, tmp_path: Path) -> None:
+    for place, overrides in (("train", ()), ("held_out", ()), ("train", ("task.train.count=30",))):
+        task = compose_config(f"task={name}", f"data={tmp_path / 'mine.jsonl'}", *overrides).task
+        assert getattr(task, place).count == (30 if overrides else None)
+
+
+def test_how_many_tasks_of_how_many_are_taken_is_said(tmp_path: Path) -> None:
+    data = tmp_path / "problems.jsonl"
+    write_records(data, [Record(f"p/{n}", f"What is {n}?", (str(n),), {}) for n in range(50)])
+    for overrides in ((), ("task.train.count=7",)):
+        task = compose_config("task=math", f"data={data}", *overrides).task
+        train, held_out = load_tasks(task, task.train), load_tasks(task, task.held_out)
+        said = taken_tasks(task, train, held_out)
+        assert f" {len(train)} of 50 " in said
+        assert f" {len(held_out)} of 50 " in said
+        assert len(train) == 7 if overrides else len(train) > 30
+
+
+def test_each_epoch_has_all_tasks_in_an_order_of_its_own() -> None:
+    tasks = math.problems("train", 30, seed=0)
+    epochs = [[task.uid for task in take(tasks, 30 * epoch, 30, seed=0)] for epoch in range(3)]
+    assert {tuple(sorted(epoch)) for epoch in epochs} == {tuple(sorted(task.uid for task in tasks))}
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    assert [task.uid for task in take(tasks, 20, 50, seed=0)] == [uid for epoch in epochs for uid in epoch][20:70]
+    assert [task.uid for task in take(tasks, 0, 30, seed=1)] != epochs[0]
 
 
 def test_one_prompt_for_all_tasks_is_trained_where_split_key_tells_them_apart(monkeypatch: pytest.MonkeyPatch) -> None:

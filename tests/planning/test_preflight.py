@@ -153,12 +153,22 @@ def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monk
 
     monkeypatch.setattr(preflight, "saves", lambda run: Saves(300 << 30, 300 << 30))
     experiment = toy(results, "seed=0,1")
-    free(900)
+    free(1200)
     assert problems(experiment) == []
-    free(800)
+    free(1100)
     (sentence,) = problems(experiment)
-    assert "900 GiB" in sentence  # of 600 at most 300 are kept
+    assert "1,200 GiB" in sentence  # two are kept, and two written at once
     assert problems(experiment, here=True) == []
+    for needed, settings in (
+        (900, {"at_once": 1}),
+        (600, {"at_once": 1, "keep": "nothing"}),
+        (1200, {"keep": "weights"}),
+    ):
+        free(needed)
+        assert problems(replace(experiment, **settings)) == []
+        free(needed - 1)
+        assert len(problems(replace(experiment, **settings))) == 1
+    free(800)
     finished = RunFolder(experiment.elements[0].run.folder)
     finished.open(experiment.elements[0].run.as_dict())
     finish(finished, WARM_START)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 import rtpo.run.export
 from analysis.summary import summarise
 from experiments.export import export, main
+from experiments.launch import free_disk
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import write_sums
 from rtpo.errors import DataError, Held, MachineError
@@ -31,6 +33,7 @@ from rtpo.evaluation.policies import find_checkpoint
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.experiments import Element
 from rtpo.run.model_folder import check_same_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Progress, model_sha256
@@ -80,6 +83,11 @@ def run(config: RunConfig, model: Any) -> RunFolder:
     return folder
 
 
+def finished(folder: RunFolder) -> None:
+    ledger = Ledger(Budget(100), rollouts=42).as_dict()
+    folder.finish({"schema": 1, "ledger": ledger, "model_sha256": model_sha256(str(WARM_START))}, keep=1)
+
+
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
@@ -126,12 +134,39 @@ def test_what_is_no_trained_run_is_refused(run: RunFolder, config: RunConfig, tm
     young.open(config.as_dict())
     with run.held(), pytest.raises(Held):
         export(run.path, tmp_path / "out")
-    run.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(WARM_START))}, keep=1)
+    finished(run)
     run.delete_saves()
     for place, named in ((run.path.parent, run.path.name), (run.path, run.path.name), (young.path, "young")):
         with pytest.raises(DataError, match=named):
             export(place, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("keep", ["save", "weights", "nothing"])
+@pytest.mark.parametrize("experiment", ["mine", "main_table_toy_toy_math"])
+def test_what_is_kept_of_a_finished_run(
+    keep: str, experiment: str, results: Path, model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    element = Element((), compose_config(f"results={results}", f"experiment_name={experiment}"), ())
+    folder = RunFolder(element.run.folder)
+    folder.open(element.run.as_dict())
+    save(folder, model.state_dict())
+    free_disk(element, keep)
+    assert folder.last_save()  # it is not finished
+    finished(folder)
+    free_disk(replace(element, owner="main_table"), keep)
+    assert folder.last_save()
+    free_disk(element, keep)
+    if keep == "save" or experiment != "mine":  # or read by drift and ladder
+        assert folder.last_save()
+        assert ("drift" in capsys.readouterr().out) is (keep != "save")
+        return
+    weights = folder.path / "export"
+    with pytest.raises(DataError, match=re.escape(str(weights) if keep == "weights" else "train it again")):
+        folder.last_save()
+    assert weights.exists() is (keep == "weights")
+    if keep == "weights":
+        assert same(AutoModelForCausalLM.from_pretrained(weights).state_dict(), model.state_dict())
 
 
 def test_another_model_is_refused(config: RunConfig, model: Any, tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from rtpo.errors import ConfigError
 from rtpo.run.cli import composed
 from rtpo.run.config import LAUNCH, compose_run, leaves
-from rtpo.run.naming import label_of, settings_in, short_name, text
+from rtpo.run.naming import LONGEST, label_of, settings_in, short_name, text
 
 
 def named(*overrides: str) -> str:
@@ -23,7 +22,7 @@ def test_a_run_is_named_after_what_its_command_line_sets() -> None:
         ("profile=a100x8 profile.track=[tensorboard] optimizer.lr=5e-4", "rtpo"),
         ("task=toy_walk model=toy_walk_1 optimizer.lr=0.0002", "rtpo,lr=0.0002,model=toy_walk_1,task=toy_walk"),
         ("task.train.count=99 task.held_out.count=9", "rtpo,held_out.count=9,train.count=99"),
-        ("model.path=models/Qwen3-8B optimizer.betas=[0.8,0.9]", "rtpo,betas=0.8_0.9,path=models_Qwen3-8B"),
+        ("model.path=models/Qwen3-8B optimizer.betas=[0.8,0.9]", "rtpo,betas=0.8_0.9,model.name=Qwen3-8B"),
         ("+task.settings.luck={turns:[0],size:1}", "rtpo,size=1,turns=0"),
         ("algorithm.label=mine optimizer.lr=2e-4", "mine"),
         ("experiment=ablate_kl algorithm.kl=0.5 budget.rollouts=64", "rtpo_kl_0.5"),
@@ -32,12 +31,46 @@ def test_a_run_is_named_after_what_its_command_line_sets() -> None:
         assert named(*overrides.split()) == name
 
 
-def test_a_name_that_is_too_long_is_refused_with_the_field_that_shortens_it() -> None:
-    overrides = ["evaluation.every_rollouts=7", f"model.path=/{'m' * 220}"]
-    tree = composed("train", overrides)
-    tree.algorithm.label = named(*overrides)
-    with pytest.raises(ConfigError, match=r"algorithm\.label"):
-        compose_run(tree)
+def test_a_long_label_shortens_itself_and_still_tells_runs_apart() -> None:
+    fields = [f"+task.settings.luck.f{number}={number}" for number in range(40)]
+    labels = [named(*fields), named(*fields[:-1], "+task.settings.luck.f39=7"), named(*fields[:30])]
+    assert len(set(labels)) == 3
+    for label in labels:
+        assert len(label) <= LONGEST
+        assert settings_in(label).items() < {f"f{number}": str(number) for number in range(40)}.items()
+        tree = composed("train", [f"algorithm.label='{label}'"])
+        assert compose_run(tree).label == label
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        *(
+            "profile.threads=1",
+            "profile.engine_kl_limit=0.5",
+            "+engine=vllm_cpu",
+            "verl.actor_rollout_ref.model.path=/a/b",
+        ),
+        *("verl.actor_rollout_ref.rollout.max_num_seqs=8", "profile.check_trees=true"),
+    ],
+)
+def test_what_says_how_the_machine_works_is_in_no_label(override: str) -> None:
+    assert named(override, "optimizer.lr=0.1") == "rtpo,lr=0.1"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ("model.path=/a/mine/", "mine"),
+        ("model.path=relative/other", "other"),
+        ("model=toy_math_1", "toy_math_warm_start_1"),
+        ("model=toy_math_1 model.path=/a/mine", "mine"),
+        ("model.path=/a/mine model.name=chosen", "chosen"),
+        ("task=toy_math", "toy_math_warm_start"),
+    ],
+)
+def test_a_model_whose_path_is_set_alone_has_the_name_of_its_folder(overrides: str, name: str) -> None:
+    assert compose_run(composed("train", overrides.split())).model.name == name
 
 
 def test_short_names_are_those_of_one_field_and_verls_give_way() -> None:

@@ -119,9 +119,11 @@ def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(
     for job in (tested, array):
         # before the script: what follows it is the script's own
         assert "--partition=gpu --comment=two words " in job.partition("element.sh")[0]
-    assert "--array=0" in array
+    assert "--array=0" in array.split()
     assert "--dependency=afterany:7" in tables
     assert "--partition" not in tables
+    assert submit("launch.at_once=3") == 0
+    assert "--array=0%3" in asked.read_text().split()
 
 
 def test_a_pattern_takes_several_experiments() -> None:

@@ -1,4 +1,4 @@
-"""A Hydra sweep over a field: stopped within a training, gone on with, and in one table."""
+"""Several runs of one command: all are checked before the first, one that fails stops no other, a stop ends all."""
 
 import signal
 import sys
@@ -8,11 +8,13 @@ from typing import Any
 import pandas as pd
 import pytest
 from local_backend import LocalBackend
+from whole_runs import overrides_in
 
 import rtpo.verl_harness.session as session
 from analysis import make_tables
 from experiments import train
-from rtpo.run.config import PROJECT
+from rtpo.errors import MachineError, Stopped
+from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.records import RunFolder
 
 SMALL = ("budget.rollouts=64", "budget.tasks_per_step=2", "task.held_out.count=4", "task.train.count=16")
@@ -36,8 +38,7 @@ def test_a_sweep_is_stopped_within_a_run_and_goes_on(tmp_path: Path, monkeypatch
     fields = ("algorithm=grpo_exact", "optimizer.lr=2e-4,5e-4", "seed=0", "experiment_name=swept")
     overrides = (*fields, *SMALL, f"results={tmp_path}", f"hydra.sweep.dir={tmp_path}/multirun")
     monkeypatch.setattr(sys, "argv", ["train.py", "--config-path", str(PROJECT / "configs"), "-m", *overrides])
-    with pytest.raises(SystemExit):
-        train.main()
+    assert train.main() == 75
     runs = map(RunFolder, sorted((tmp_path / "swept").iterdir()))
     assert [run.is_finished for run in runs] == [True, False]
 
@@ -49,3 +50,65 @@ def test_a_sweep_is_stopped_within_a_run_and_goes_on(tmp_path: Path, monkeypatch
     assert make_tables.main(["--results", str(tmp_path), "--experiment", "swept", "--columns", "all"]) == 0
     table = pd.read_csv(tmp_path / "tables" / "swept_runs.csv")
     assert sorted(table["lr"]) == [2e-4, 5e-4]
+
+
+def swept(monkeypatch: pytest.MonkeyPatch, run: Any, *arguments: str) -> int:
+    """The exit status of `train.py -m` whose runs are replaced."""
+    monkeypatch.setattr(sys, "argv", ["train.py", "-m", *arguments])
+    monkeypatch.setattr(train, "train_one", run)
+    return int(train.main())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("optimizer.lr=1e-4,oops", "optimizer.lr"),
+        ("model.path=null,/no/such/model", "model.path"),
+        ("budget.tasks_per_step=4,400", "tasks_per_step"),
+        ("profile.threads=1,2", "write to"),
+    ],
+)
+def test_nothing_starts_where_one_run_is_refused(
+    wrong: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    field, _, values = wrong.partition("=")
+    values = values.replace("null", "${project:}/rtpo/toy/warm_start_math")
+    assert swept(monkeypatch, lambda _: pytest.fail("a run started"), *overrides_in(tmp_path, f"{field}={values}")) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_run_that_fails_does_not_keep_the_next_from_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+
+    def run(config: RunConfig) -> None:
+        ran.append(config.seed)
+        if config.seed == 1:
+            raise MachineError("the engine died.")
+        if config.seed == 2:
+            raise RuntimeError("so did Ray.")
+
+    assert swept(monkeypatch, run, *overrides_in(tmp_path, "seed=0,1,2,3")) == 1
+    assert ran == [0, 1, 2, 3]
+
+
+def test_a_run_that_is_stopped_ends_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+
+    def run(config: RunConfig) -> None:
+        ran.append(config.seed)
+        raise Stopped("stopped by SIGTERM.")
+
+    assert swept(monkeypatch, run, *overrides_in(tmp_path, "seed=0,1,2,3")) == 75
+    assert ran == [0]
+
+
+def test_after_a_failed_run_the_next_has_a_backend_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def close(self) -> None:
+            raise MachineError("Ray does not answer.")
+
+    for failure, is_closed in ((MachineError("the engine died."), True), (Stopped("by SIGTERM."), False)):
+        monkeypatch.setattr(session, "_open", ({}, Broken()))
+        with pytest.raises(type(failure), match=str(failure)), session.closed_on_failure():
+            raise failure
+        assert (session._open is None) is is_closed

@@ -32,6 +32,8 @@ STEPS = {
     "refuel": ("algorithm=refuel", "algorithm.pairs=24", "algorithm.minibatches=1"),
 }
 """with each loss, context and kind of start"""
+FEW = ("task.train.count=2", "task.held_out.count=4")
+"""tasks of a file, as many as the small model learns"""
 Places = dict[str, tuple[str, ...]]
 """of the tests' tasks, what composes them"""
 
@@ -46,8 +48,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     build_index(FIXTURES / "passages.jsonl", folder / "index")
     index = f"task.settings.search.bm25.index={folder / 'index'}"
     return {
-        "math": ("task=math", f"data={data.file('gsm8k')}"),
-        "search": ("task=search", f"data={folder / 'questions.jsonl'}", index),
+        "math": ("task=math", f"data={data.file('gsm8k')}", *FEW),
+        "search": ("task=search", f"data={folder / 'questions.jsonl'}", index, *FEW),
     }
 
 

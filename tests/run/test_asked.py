@@ -1,0 +1,74 @@
+"""What a run asks its engine for, which questions it is evaluated on, and what it says where it learns nothing."""
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import compose_config
+from scripted import CHAT, MemoryBackend, ScriptedEngine, solver
+from whole_runs import lines
+
+from rtpo.engines.base import PAPER_DECODING
+from rtpo.envs.toy.math import problems
+from rtpo.harness.harness import AgentHarness
+from rtpo.run.config import RunConfig
+from rtpo.run.records import RunFolder
+from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
+from rtpo.types import Task
+
+SMALL = ("algorithm=grpo", "algorithm.chains=4", "algorithm.kl=0", "budget.rollouts=16", "budget.tasks_per_step=2")
+EVALUATED = ("evaluation.paper=true", "evaluation.samples=2", "evaluation.every_rollouts=8")
+
+
+def whole_run(config: RunConfig, train: list[Task], held_out: list[Task]) -> tuple[RunFolder, ScriptedEngine]:
+    """In this process, with an engine that solves half the tasks."""
+    folder, engine = RunFolder(config.folder), ScriptedEngine(solver(0.5))
+    folder.open(config.as_dict())
+    backend = MemoryBackend(engine, learning_rate=1e-3)
+    harness = open_harness(config, backend, CHAT, open_ledger(config, folder, None), AgentHarness)
+    Run(config, folder, harness, train, held_out, None, StopRequest()).train()
+    return folder, engine
+
+
+def test_training_and_each_evaluation_have_their_own_decoding_and_their_own_questions(tmp_path: Path) -> None:
+    config = compose_config(*SMALL, *EVALUATED, "sampling.temperature=0.7", f"results={tmp_path}")
+    train, held_out = problems("train", 8, 0), problems("held_out", 3, 0)
+    folder, engine = whole_run(config, train, held_out)
+
+    asked = defaultdict(set)
+    for request in engine.requests:
+        word, *more = request.session.split(".")
+        sampling = request.sampling
+        mode = more[1] if word == "eval" else "training"
+        asked[mode].add((sampling.temperature, sampling.top_p, sampling.top_k))
+    paper = (PAPER_DECODING.temperature, PAPER_DECODING.top_p, PAPER_DECODING.top_k)
+    assert paper[:2] == (0.6, 0.95)
+    plain = {"training": {(0.7, 1.0, -1)}, "sampled": {(1.0, 1.0, -1)}, "greedy": {(0.0, 1.0, -1)}}
+    assert asked == plain | {"paper": {paper}}
+
+    evaluated = {line["task"] for line in lines(folder.path, "evaluations.jsonl")}
+    trained = {line["task"] for line in lines(folder.path, "paths.jsonl")}
+    assert evaluated == {task.uid for task in held_out}
+    assert trained <= {task.uid for task in train}
+    assert trained
+    assert not trained & evaluated
+    assert {line["when"] for line in lines(folder.path, "evaluations.jsonl")} == {"before", "during", "after"}
+
+
+@pytest.mark.parametrize("limit", [None, 4])
+def test_a_run_that_learns_nothing_says_so_once_and_may_end(limit: int | None, tmp_path: Path) -> None:
+    end = f"budget.tied_steps={limit or 'null'}"
+    config = compose_config(*SMALL, "budget.rollouts=48", end, "evaluation.before=false", f"results={tmp_path}")
+    unsolvable = [replace(task, answer="never") for task in problems("train", 8, 0)]
+    folder, _ = whole_run(config, unsolvable, problems("held_out", 2, 0))
+    assert (folder.path / "log.txt").read_text().count("warning") == 1
+    assert folder.manifest["steps"] == (limit or 6)
+    assert folder.manifest["ended_by"] == ("tied_steps" if limit else "rollouts")
+
+
+def test_a_run_that_learns_says_nothing_of_the_kind(tmp_path: Path) -> None:
+    config = compose_config(*SMALL, "budget.rollouts=48", "budget.tied_steps=3", f"results={tmp_path}")
+    folder, _ = whole_run(config, problems("train", 8, 0), problems("held_out", 2, 0))
+    assert "warning" not in (folder.path / "log.txt").read_text()
+    assert folder.manifest["ended_by"] == "rollouts"
