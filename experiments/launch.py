@@ -215,7 +215,7 @@ def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple
     depths = (sorted(Path(experiment).glob(f"{'*/' * depth}config.yaml")) for depth in range(3))
     files = next(filter(None, depths), [])
     if not files and not Path(experiment).exists():
-        raise DataError(no_run(Path(experiment)))
+        raise DataError(f"{no_run(Path(experiment))} A run makes its folder once its settings are checked.")
     return {file.parent: () for file in files}
 
 

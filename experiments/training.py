@@ -12,7 +12,7 @@ from rtpo.run.model_folder import chat_format, check_model_of
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
 from rtpo.run.tasks import check_prompts, check_splits, load_tasks, take, taken_tasks
-from rtpo.run.tracking import Tracking
+from rtpo.run.tracking import Tracking, check_tracking
 from rtpo.types import Task
 
 
@@ -62,6 +62,7 @@ def checked(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
     from rtpo.verl_harness.session import settings_of
 
     check_model_of(config)
+    check_tracking(config)
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)
     check_splits(config.task.env, train_tasks, held_out, config.budget.tasks_per_step)

@@ -16,7 +16,10 @@ from rtpo.errors import DataError
 from rtpo.types import Task
 
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
-_REMEDY = "python experiments/prepare_data.py makes such files (docs/run/data.md)"
+_REMEDY = (
+    "python experiments/prepare_data.py --from SET=FILE makes such a file of a published set's rows, as with SET gsm8k "
+    "(docs/run/data.md)"
+)
 
 
 @with_config(ConfigDict(extra="forbid"))

@@ -46,16 +46,19 @@ class ChargeJournal:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        data = path.read_bytes() if path.exists() else b""
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):
-            os.truncate(path, whole)
+        if torn := torn_end(path):
+            os.truncate(path, path.stat().st_size - len(torn))
 
     def append(self, charged: int, total: int, rollouts: int) -> None:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"charged": charged, "total": total, "rollouts": rollouts}) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def torn_end(path: Path) -> bytes:
+    """What stands after the last whole line of a journal; no file is an empty journal."""
+    return path.read_bytes().rpartition(b"\n")[2] if path.exists() else b""
 
 
 def lost_since(path: Path, total_at_checkpoint: int) -> int:

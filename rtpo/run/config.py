@@ -351,6 +351,9 @@ def _verl_problems(run: RunConfig) -> Iterator[str]:
     for key, known in (("actor.strategy", ("fsdp2",)), ("ref.strategy", ("fsdp2",)), ("rollout.name", engines)):
         if (value := OmegaConf.select(ours, f"{place}.{key}")) not in known:
             yield f"verl.{place}.{key} is {value}: with this profile use {' or '.join(known)}."
+    for key, wanted in asdict(run.sampling).items():
+        if (value := OmegaConf.select(ours, f"{place}.rollout.{key}")) not in (None, wanted):
+            yield f"verl.{place}.rollout.{key} is {value} and sampling.{key} {wanted}: set sampling.{key} alone."
     place += ".actor.optim"
     optim = OmegaConf.select(ours, place)
     if not isinstance(optim, DictConfig):

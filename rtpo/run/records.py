@@ -10,6 +10,7 @@ compared with what is on disk before a run goes on, as those of all lines are be
 import fcntl
 import hashlib
 import json
+import math
 import os
 import pickle
 import platform
@@ -47,6 +48,8 @@ MANIFEST_KEYS = ("ledger", "model_sha256", "files")
 LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "paths.jsonl", "rollouts.jsonl")
 CONFIG_DIGEST = "config.sha256"
 """in a save: the checksum of the configuration that it belongs to"""
+LARGEST_CONFIG = 100_000
+"""values of a config.yaml, of which a run has some hundreds"""
 JOURNAL, SUMMARY = "charges.jsonl", "summary.json"
 LOG = "log.txt"
 PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "sympy", "hydra-core", "math-verify")
@@ -414,11 +417,25 @@ def read_config(file: Path, data: bytes) -> dict[str, Any]:
         raise DataError(f"{file} is damaged (it is not as it was written): {_AGAIN}")
     try:
         config = yaml.load(data, Loader=SAFE_LOADER)
-    except (ValueError, yaml.YAMLError) as error:
+        size = _expanded_size(config, {})
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise DataError(f"{file} is damaged ({' '.join(str(error).split())}): {_AGAIN}") from error
     if not isinstance(config, dict):
         raise DataError(f"{file} is damaged (it is not a mapping): {_AGAIN}")
+    if size > LARGEST_CONFIG:
+        raise DataError(f"{file} is damaged (its aliases stand for more than {LARGEST_CONFIG} values): {_AGAIN}")
     return config
+
+
+def _expanded_size(tree: Any, known: dict[int, float]) -> float:
+    """How many values a YAML tree has, where each alias counts as what it stands for. known: by id, of its parts."""
+    if not isinstance(tree, dict | list):
+        return 1
+    if id(tree) not in known:
+        known[id(tree)] = math.inf  # of a tree that holds itself
+        parts = tree.values() if isinstance(tree, dict) else tree
+        known[id(tree)] = 1 + sum(_expanded_size(part, known) for part in parts)
+    return known[id(tree)]
 
 
 def no_run(folder: Path) -> str:
@@ -508,11 +525,14 @@ def _size(path: Path) -> int:
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
-    """A checksum of all that binds a run to its configuration: fields that are off count as absent (`is_same`)."""
+    """A checksum of all that binds a run to its configuration: fields that are off, or as ADDED says, count as absent
+    (`is_same`)."""
     wanted = json.loads(json.dumps(config))
-    group, _, field = OPEN.partition(".")
-    if isinstance(wanted.get(group), dict):
-        wanted[group].pop(field, None)
+    for path in (OPEN, *ADDED):
+        group, _, field = path.partition(".")
+        fields = wanted.get(group)
+        if isinstance(fields, dict) and (path == OPEN or fields.get(field) == ADDED[path]):
+            fields.pop(field, None)
     return hashlib.sha256(json.dumps(_set_fields(wanted), sort_keys=True).encode()).hexdigest()
 
 

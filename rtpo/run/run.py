@@ -24,7 +24,7 @@ from rtpo.engines.base import PAPER_DECODING, Sampling
 from rtpo.envs.base import Env
 from rtpo.envs.registry import environment_facts
 from rtpo.errors import Stopped
-from rtpo.harness.budget import Budget, Ledger
+from rtpo.harness.budget import Budget, Ledger, torn_end
 from rtpo.harness.curves import evaluation_curves, step_curves
 from rtpo.harness.diagnostics import call_counts, cut_turns, first_outcome, path_facts
 from rtpo.harness.durable import Done, DurableHarness
@@ -118,8 +118,16 @@ class StopRequest:
 
 
 def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | None) -> Ledger:
-    """A new ledger, or the saved one with what was dispatched after the save counted as lost."""
+    """A new ledger, or the saved one with what was dispatched after the save counted as lost. A line of the journal
+    that was cut is said, and counts nothing."""
     journal = folder.path / JOURNAL
+    if torn := torn_end(journal):
+        written = torn.decode(errors="replace")
+        print(
+            f"warning: the last line of {journal} is not whole and is cut off: {written!r}. A charge is on disk before "
+            "its rollouts are dispatched, so these were not, unless the file was changed later.",
+            flush=True,
+        )
     return Ledger.resume(state["ledger"] if state else Ledger(Budget(config.budget.rollouts)).as_dict(), journal)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import yaml
 
 from rtpo.core.files import write_whole
+from rtpo.core.names import nearest
+from rtpo.errors import ConfigError
 from rtpo.harness.curves import X
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
@@ -19,6 +21,7 @@ from rtpo.run.records import RunFolder
 PROJECT_NAME = "rtpo"
 WANDB_SECONDS = {"WANDB_INIT_TIMEOUT": 30, "WANDB_LOGIN_TIMEOUT": 30, "WANDB_FINISH_TIMEOUT": 60}
 """how long W&B may take to be reached, and to send what is left, where the environment does not say"""
+WANDB_MODES = ("online", "offline", "shared", "disabled", "dryrun", "run")
 Connect = Callable[[str, str, str], Any]
 Shown = Mapping[str, str | int | float | None]
 """a row of a table, by its columns"""
@@ -32,6 +35,13 @@ def tracked_group(config: RunConfig) -> str:
 def tracked_name(config: RunConfig) -> str:
     """The group and the seed, with two digits or more, so that runs sort by it."""
     return f"{tracked_group(config)}-seed{config.seed:02d}"
+
+
+def check_tracking(config: RunConfig) -> None:
+    """Raises ConfigError for a mode of W&B that there is none of; what else is wrong ends no run."""
+    mode = os.environ.get("WANDB_MODE", "online")
+    if "wandb" in config.profile.track and mode not in WANDB_MODES:
+        raise ConfigError(f"WANDB_MODE is {mode!r}: {nearest(mode, WANDB_MODES)}; use one of {', '.join(WANDB_MODES)}.")
 
 
 class Tracking:

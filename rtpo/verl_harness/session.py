@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf
+from ray._common.utils import get_default_ray_temp_dir
 from ray._private import ray_constants
 from transformers import AutoConfig
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 GPU_SETS = ("gpu.txt", "gpu-cu12.txt")
 """of requirements/: packages that were resolved together, for drivers of CUDA 13 and of CUDA 12"""
+
+LONGEST_SOCKET = 107
+"""bytes of a Unix socket's path on Linux"""
 
 NODES_JOIN = 120
 """seconds that the nodes of a Ray cluster have to join it"""
@@ -184,6 +188,8 @@ def start_ray(profile: ProfileConfig) -> None:
     environment |= {"OMP_NUM_THREADS": str(profile.threads), SOCKETS: uuid.uuid4().hex[:12]}
     os.environ.update(environment)
     address = os.environ.get("RAY_ADDRESS")
+    if not address:
+        _check_sockets()
     local: dict[str, Any] = {} if address else {"num_cpus": profile.logical_cpus, "include_dashboard": False}
     if not address:
         ray_constants.ENABLE_RAY_CLUSTER = False  # Ray then takes the loopback address for this machine's
@@ -208,7 +214,8 @@ def start_ray(profile: ProfileConfig) -> None:
     except Exception as error:  # Ray raises no narrower one
         raise MachineError(
             f"Ray did not start: {str(error).partition(chr(10))[0].rstrip('.')}. An overloaded machine may start "
-            "it later: give the same command again. Ray's logs are in /tmp/ray/session_latest/logs."
+            "it later: give the same command again. Ray's logs are in "
+            f"{get_default_ray_temp_dir()}/session_latest/logs."
         ) from error
     if address:
         _wait_for_nodes(profile.nodes)
@@ -219,6 +226,17 @@ def start_ray(profile: ProfileConfig) -> None:
                 f"the Ray cluster has {there.get(resource, 0):g} {resource} and {processes} training process(es) need "
                 f"{wanted}: Ray would wait for ever. Start a larger cluster (under SLURM: launch.resources)."
             )
+
+
+def _check_sockets() -> None:
+    """Raises MachineError where Ray's temporary folder has too long a name for the sockets below it."""
+    folder = get_default_ray_temp_dir()
+    room = LONGEST_SOCKET - len("/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store")
+    if len(os.fsencode(folder)) > room:
+        raise MachineError(
+            f"Ray's folder {folder} has a name of {len(os.fsencode(folder))} bytes, and {room} is the most for the "
+            "sockets in it: give it a shorter one, as by RAY_TMPDIR=/tmp."
+        )
 
 
 @contextmanager

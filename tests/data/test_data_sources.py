@@ -1,7 +1,11 @@
 """Raw files of every schema become records, and prepared files are read as they were written; what a row lacks is said
 with its place."""
 
+import bz2
+import gzip
 import json
+import lzma
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +135,13 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
         (tmp_path / "raw").write_bytes(content)
         with pytest.raises(DataError, match=str(tmp_path / "raw")):
             parse_file("set", tmp_path / "raw", sources.plain)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_compressed_file_is_said_to_be_one(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl.gz").write_bytes(pack(b'{"uid": "1", "question": "q", "answers": ["a"]}\n'))
+    with pytest.raises(DataError, match="unpack it"):
+        read_records(tmp_path / "rows.jsonl.gz")
 
 
 def test_a_repeated_question_is_left_out_and_a_repeated_id_refused(tmp_path: Path) -> None:

@@ -236,3 +236,14 @@ def test_a_folder_belongs_to_one_process(saved: RunFolder) -> None:
         pass
     with RunFolder(saved.path).held():
         pass
+
+
+def test_a_configuration_that_aliases_blow_up_is_refused(tmp_path: Path) -> None:
+    rows = [
+        "a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9]",
+        *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)),
+    ]
+    for text in ("\n".join(rows), "a: &a [*a]"):
+        (tmp_path / "config.yaml").write_text(text)
+        with pytest.raises(DataError, match=re.escape(f"{tmp_path}/config.yaml is damaged")):
+            RunFolder(tmp_path).config  # noqa: B018

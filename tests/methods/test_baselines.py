@@ -10,7 +10,7 @@ import pytest
 from methods import TASKS, TRAINED, UngradableEnv, config_of, finished, one_step, parts_of
 from scripted import CALL_1, always
 
-from rtpo.algorithms import load_algorithm
+from rtpo.algorithms import PROJECT, configured, load_algorithm
 from rtpo.verbs import SequenceClip
 
 FIXED = {"anchored", "arpo", "gigpo", "grpo", "grpo_state_values", "gspo", "refuel", "seeupo", "tree_grpo"}
@@ -177,3 +177,9 @@ def test_gspo_is_grpo_under_a_clip_of_sequences() -> None:
 def test_a_step_makes_its_epochs(name: str) -> None:
     once, twice = (one_step(config_of(name, epochs=n, minibatches=1), TASKS[:2], learning_rate=0.0) for n in (1, 2))
     assert len(twice.backend.steps) == 2 * len(once.backend.steps) > 0
+
+
+def test_a_configuration_is_what_its_file_composes_with_its_defaults() -> None:
+    for file in (PROJECT / "configs" / "algorithm").glob("*.yaml"):
+        assert configured(file.stem).label == file.stem
+    assert configured("rtpo_off") == replace(configured("rtpo"), label="rtpo_off", sync_every=None)

@@ -13,7 +13,7 @@ from rtpo.engines.base import PAPER_DECODING
 from rtpo.envs.toy.math import problems
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
-from rtpo.run.records import RunFolder
+from rtpo.run.records import JOURNAL, RunFolder
 from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
 from rtpo.types import Task
 
@@ -72,3 +72,16 @@ def test_a_run_that_learns_says_nothing_of_the_kind(tmp_path: Path) -> None:
     folder, _ = whole_run(config, problems("train", 8, 0), problems("held_out", 2, 0))
     assert "warning" not in (folder.path / "log.txt").read_text()
     assert folder.manifest["ended_by"] == "rollouts"
+
+
+@pytest.mark.parametrize("cut", ['{"charged": 8, "tot', "{"])
+def test_a_charge_that_was_cut_counts_nothing_and_is_said(
+    cut: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, folder = compose_config(*SMALL, f"results={tmp_path}"), RunFolder(tmp_path)
+    whole = '{"charged": 8, "total": 8, "rollouts": 8}\n'
+    for journal, is_said in ((whole, False), (whole + cut, True), (whole, False)):
+        (tmp_path / JOURNAL).write_text(journal)
+        assert open_ledger(config, folder, None).lost == 8
+        assert (repr(cut) in capsys.readouterr().out) is is_said
+        assert (tmp_path / JOURNAL).read_text() == whole

@@ -52,7 +52,7 @@ REFUSED = """
     optimizer.betas=[1,0.9] optimizer.betas=[0.9,-0.1] optimizer.weight_decay=-1 profile.scored_share=1.1
     profile.check_trees=1e-4 experiment_name=../x algorithm.label=a/b optimizer.lr=nan sampling.temperature=-inf
     budget.rollouts=99999999999999999999999 seed=9007199254740993 +verl.trainer.x.y=[nan] +verl.z=9007199254740993
-    profile.track=[abacus]
+    profile.track=[abacus] results= data= model.path= model.name=
 """
 VERL = "verl.actor_rollout_ref"
 ROLLOUT = f"{VERL}.rollout"
@@ -71,6 +71,7 @@ NAMED = f"""
     algorithm=grpo algorithm.old_logprobs=guess : algorithm.old_logprobs
     algorithm=grpo +algorithm.trunks=4 : algorithm.trunks
     algorithm=grpo algorithm.trunks=4 : algorithm.trunks no field algorithm=grpo
+    verl.actor_rollout_ref.rollout.temperature=2 : actor_rollout_ref.rollout.temperature sampling.temperature
     algorithm=grpo algorithm.chain=4 : algorithm.chain algorithm.chains
     algorithm.label=ünï : 'algorithm.label=ünï' quote
     algorithm=grpo budget.rollouts=15 : budget.rollouts
