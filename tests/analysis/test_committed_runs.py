@@ -16,6 +16,7 @@ import pytest
 from analysis.study.plan import STUDIES, named
 from experiments import quickstart
 from rtpo.run.config import PROJECT
+from rtpo.run.experiments import load_experiment
 from rtpo.run.records import differences
 
 RESULTS = PROJECT / "results"
@@ -39,6 +40,7 @@ def check(records: Mapping[str, Config], composed: Callable[[str], Config]) -> N
 def test_every_folder_of_runs_is_checked_here() -> None:
     folders = {file.parent.name for file in RESULTS.glob("*/runs.parquet")}
     main = {name for name in folders if name.startswith("main_table_toy_")}
+    assert main == {"main_table_toy_toy_math", "main_table_toy_toy_knowledge"}
     assert folders - main == {"reference", *(file.stem for file in STUDIES.glob("*.yaml"))}
 
 
@@ -46,6 +48,13 @@ def test_the_reference_runs() -> None:
     """Those of the quickstart's command, as frames and as folders."""
     planned = {run.label: run.as_dict() for run in quickstart.configurations(["experiment_name=reference"])}
     check(kept("reference"), lambda run: planned[run.partition("/")[2].rpartition("-seed")[0]])
+
+
+@pytest.mark.parametrize("task", ["toy_math", "toy_knowledge"])
+def test_the_main_table(task: str) -> None:
+    elements = load_experiment("main_table", ["profile=toy", f"task={task}", "seed=0"]).elements
+    planned = {element.run.label: element.run.as_dict() for element in elements}
+    check(kept(f"main_table_toy_{task}"), lambda run: planned[run.partition("/")[2].rpartition("-seed")[0]])
 
 
 @pytest.mark.parametrize("study", sorted(file.stem for file in STUDIES.glob("*.yaml")))
