@@ -128,8 +128,8 @@ def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
     rows, notes = groups(experiment(results, name)), []
     owners = shared_runs(name)
     read = {owner: groups(experiment(results, owner)) for owner in {*owners.values()} if has_runs(results / owner)}
-    rows |= {label: read[owner][label] for label, owner in owners.items() if label in read.get(owner, ())}
-    rows = {label: rows[label] for label in styles(rows)}
+    if shared := {label: read[owner][label] for label, owner in owners.items() if label in read.get(owner, ())}:
+        rows = {label: (rows | shared)[label] for label in styles([*rows, *shared])}
     if lacking := [title_of(label) for label in owners if label not in rows]:
         notes.append(f"No finished run of {'; '.join(lacking)}.")
     if name.startswith(ABLATIONS):
