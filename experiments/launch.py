@@ -288,6 +288,8 @@ def run_all(launch: Launched) -> int:
     """Every element, one after another, then the tables; returns an exit status. An element that fails does not keep
     the next from running."""
     check(launch, here=True)
+    for results in {element.run.results for element in launch.elements}:
+        Path(results).mkdir(parents=True, exist_ok=True)
     stop = StopRequest()
     ended = each_in_turn(lambda index: run_element(launch, index, stop), list(launch.incomplete))
     if ended in (STOPPED, INTERRUPTED, TERMINATED):

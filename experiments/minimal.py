@@ -258,15 +258,15 @@ TASKS, TRUNKS, SIBLINGS, CHAINS = 16, 2, 2, 16
 RATES = {"rtpo": 2e-4, "grpo flattened": 1e-3, "grpo recorded": 5e-4}  # from a search on toy math
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("minimal.py", argparse.SUPPRESS, "RTPO or GRPO, from a model's folder.")
     parser.add_argument("--method", choices=RATES, default="rtpo")
     parser.add_argument("--model", default=Path(__file__).parents[1] / "rtpo" / "toy" / "warm_start_math")
     parser.add_argument("--env", default="toy_math")
     parser.add_argument("--rollouts", type=int, default=2048)
     parser.add_argument("--rate", type=float)
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.manual_seed(options.seed)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
     chat = Chat(AutoTokenizer.from_pretrained(options.model))

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="where it goes; default: data/models/<name>")
     parser.add_argument("--adapter", choices=sorted(adapters), help="merge this warm start into the model")
     options = parser.parse_args(arguments)
-    from rtpo.data import pretrained  # which imports torch
+    from rtpo.warm_starts import pretrained  # which imports torch
 
     name = pretrained.model_name(options.source) if options.source else pretrained.DEFAULT
     output = MODELS / name if options.adapter else options.output or MODELS / name

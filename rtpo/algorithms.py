@@ -3,6 +3,7 @@
 What a field's value is stands in configs/algorithm/<name>.yaml alone.
 """
 
+from contextlib import nullcontext
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -46,9 +47,12 @@ def configured(name: str, **fields: Any) -> Any:
 
 @cache
 def _composed(name: str) -> dict[str, Any]:
-    from rtpo.run.cli import composed  # whose configuration needs the names above
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
 
-    tree = composed(f"algorithm/{name}", ())
+    is_known = GlobalHydra.instance().is_initialized()
+    with nullcontext() if is_known else initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+        tree = compose(f"algorithm/{name}")
     tree = OmegaConf.create(
         {"launch": OmegaConf.load(PROJECT / "configs" / "train.yaml").launch, "algorithm": tree.algorithm}
     )

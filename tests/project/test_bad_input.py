@@ -52,6 +52,7 @@ experiments.evaluate : nosuch=1 | checkpoint=WARM | checkpoint=FOLDER benchmarks
 experiments.export : FOLDER {}/out | RUN OUT | RUN {}/out --dtype nosuch | RUN {}/out --push nosuch
 experiments.launch : run ANY | element main_table WHOLE profile=nosuch | stop seed=1 | stop FOLDER seed=1 |
     status seed=1 | run main_table profile=toy nosuch=1 | run main_table profile=toy seed=0 algorithm=rtpo results=OUT
+experiments.minimal : --method nosuch | --rollouts x | nosuch
 experiments.map : run --results OUT | predict --results OUT | missing --results {}/of_binary
 experiments.maintenance.frames : FOLDER --output {}/out | {}/nothing --output OUT
 experiments.check_gpu : --tiny nosuch

@@ -61,9 +61,7 @@ def test_an_experiment_differs_in_what_its_file_says_alone(name: str) -> None:
     fields |= NAMED | (tree.hydra.sweeper.params.keys() - {"task", "algorithm", "seed"})
     fields |= MODEL if "model" in file["launch"] else set()
     # a method may have what the task has already
-    fields_of_some = {
-        field for field in fields if "${algorithm." in str(OmegaConf.select(OmegaConf.create(file), field))
-    }
+    fields_of_some = {field for field, value in leaves(file) if field in fields and "${algorithm." in str(value)}
     for element in loaded(name, "a100x8").elements:
         settings = dict(override.split("=", 1) for override in element.overrides)
         task, algorithm = settings["task"], settings["algorithm"]

@@ -157,6 +157,7 @@ def test_charged_rollouts_are_read_from_the_journal_or_from_the_steps_without_on
 
 def test_a_state_of_another_version_is_named(tmp_path: Path) -> None:
     """Its checksum is right."""
+    (tmp_path / "config.yaml").write_text("{}\n")
     folder = RunFolder(tmp_path)
     folder.save("step00001", {}, lambda place: place.mkdir(), keep=1)
     (tmp_path / "checkpoints" / "step00001" / "state.pkl").write_bytes(b"no pickle")

@@ -238,8 +238,10 @@ class Call:
         except (EOFError, OSError):
             reply.failure = "it ended with the program"
         else:
-            # a program may not send SIGKILL, and gets it from its limit of CPU time, or from outside
-            is_own = reply.is_timed_out or reply.is_given_up or reply.cpu_seconds >= self._settings.cpu_seconds
+            # a program that may not start others cannot send SIGKILL: it comes from its CPU limit, or from outside
+            settings = self._settings
+            is_own = settings.processes > 1 or reply.cpu_seconds >= settings.cpu_seconds
+            is_own = is_own or reply.is_timed_out or reply.is_given_up
             is_killed = os.waitstatus_to_exitcode(reply.status) == -signal.SIGKILL
             reply.failure = "it was killed from outside" if is_killed and not is_own else ""
         for end in self._readers:

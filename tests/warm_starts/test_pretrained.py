@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 from experiments.prepare_model import main
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256
-from rtpo.data.pretrained import RECORD, TAGS, WARM_START, from_adapter, prepare
 from rtpo.errors import DataError
 from rtpo.types import Message, Opening
+from rtpo.warm_starts.pretrained import RECORD, TAGS, WARM_START, from_adapter, prepare
 
 PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 PLAIN += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
