@@ -72,8 +72,11 @@ def test_a_stop_while_ray_and_its_actors_start_is_one_line(tmp_path: Path) -> No
     raylets: list[psutil.Process] = []
 
     def has_actors() -> bool:
-        raylets[:] = [child for child in command.children() if child.name() == "raylet"]
-        return any(child.name().startswith("ray::") for raylet in raylets for child in raylet.children())
+        try:
+            raylets[:] = [child for child in command.children() if child.name() == "raylet"]
+            return any(child.name().startswith("ray::") for raylet in raylets for child in raylet.children())
+        except psutil.NoSuchProcess:  # one that ended as it was looked at
+            return False
 
     wait_for(process, has_actors)
     process.send_signal(signal.SIGTERM)
