@@ -67,7 +67,7 @@ def assert_same_run(resumed: RunFolder, finished: RunFolder, *, but: frozenset[s
     """In everything but times, and what of the ledger is named in `but`."""
     first, second = record(resumed, but=but), record(finished, but=but)
     for part in first:
-        assert first[part] == second[part]
+        assert first[part] == second[part], f"{part} differs: {first[part]} and {second[part]}"
     assert {"rollouts", "lost", "syncs", "turn_generations", "evaluation_rollouts", "tool_calls"} - but <= first[
         "ledger"
     ].keys()
