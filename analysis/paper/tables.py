@@ -22,7 +22,7 @@ from analysis.paper.records import Missing, Outcome, Records, tasks
 from analysis.stats import CONTRADICTED, LEVEL, SAME, SUPPORTED, UNDECIDED, holm
 from analysis.stats import verdict as by_rule
 from analysis.tables import MINUS, NO_VALUE, NOT_RUN, Number, Table, of_rows
-from rtpo.core.names import nearest
+from rtpo.core.names import counted, nearest
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
@@ -103,14 +103,16 @@ class PaperTable:
         """A row for what the paper prints of each of its rows, and one for ours."""
         titles = dict(zip(self.cells["column"], self.cells["column_title"], strict=True))
         estimates, lines = self.estimates, list[tuple[str | Number, ...]]()
+        common = _seeds(estimates)
         for (_, title), row in self.cells.groupby(["row", "row_title"], sort=False):
             by_column: dict[Any, Any] = {cell.column: cell for cell in row.itertuples()}
             cells = [by_column.get(column) for column in self.plan.columns]
             if any(row["paper"]):
                 lines.append((str(title), "paper", *map(_printed, cells)))
-            seeds = _seeds(estimates[estimates.index.isin(row.index)])
-            ours = ["ours"] * self.is_paper + [f"{seeds} seed{'s' * (seeds != '1')}"] * (seeds != "")
-            lines.append(("" if any(row["paper"]) else str(title), ", ".join(ours), *map(_ours, cells)))
+            seeds = "" if common else _seeds(estimates[estimates.index.isin(row.index)])
+            ours = ["ours"] * self.is_paper + [seeds] * bool(seeds)
+            shown = (_ours(cell, has_seeds=not common and not seeds) for cell in cells)
+            lines.append(("" if any(row["paper"]) else str(title), ", ".join(ours), *shown))
         header = ("", "", *(titles[column] for column in self.plan.columns))
         profile, scale = self.records.profile, "the paper's models, tasks and budgets."
         if not self.is_paper:
@@ -118,7 +120,7 @@ class PaperTable:
             stand_ins = " and ".join(f"{tasks(profile)[role]} stands for {role}" for role in roles)
             scale = f"{stand_ins}; not the paper's scale, and not to be compared with its numbers."
         caption = f"{self.plan.title} Section {self.plan.section} of the paper; profile {profile}: {scale}"
-        return of_rows(self.name, header, lines, caption, list(self._notes()), labels=2)
+        return _laid_out(self.name, header, lines, caption, list(self._notes()), common)
 
     def _notes(self) -> Iterator[str]:
         """What is to be known of the numbers."""
@@ -146,19 +148,37 @@ class PaperTable:
         """The differences of one row from the others, paired by seed and question; None without any."""
         first, columns, estimates = self.plan.compared, self.plan.compared_on, self.estimates
         cells, own = self.cells, [f"{self.plan.compared}.{column}" for column in self.plan.compared_on]
-        lines = []
+        lines, compared = list[tuple[str | Number, ...]](), list[Estimate]()
         for row, title in dict(zip(cells["row"], cells["row_title"], strict=True)).items() if own else ():
             others = [f"{row}.{column}" for column in columns]
             if row != first and estimates.index.isin([*own, *others]).sum() == 2 * len(own):
                 differences = [estimates[place] - estimates[other] for place, other in zip(own, others, strict=True)]
                 lines.append((title, _seeds(differences), *_tested(differences, list(cells["unit"][own]))))
+                compared += differences
         if not lines:
             return None
         header = ("Against", "Seeds", *cells["column_title"][own])
         caption = f"{cells['row_title'][own[0]]} minus each other row of `{self.name}`, paired by seed and question."
         bold = "Bold: p < 0.05 by Holm's correction over a row; with 1 seed there is no p."
         notes = (*_about(list(estimates[own])), bold)
-        return of_rows(f"{self.name}{COMPARED}", header, lines, caption, notes, labels=2)
+        return _laid_out(f"{self.name}{COMPARED}", header, lines, caption, notes, _seeds(compared))
+
+
+def _laid_out(
+    name: str,
+    header: Sequence[str],
+    lines: Sequence[Sequence[str | Number]],
+    caption: str,
+    notes: Sequence[str],
+    common: str,
+) -> Table:
+    """common: the seeds that all numbers have, which the caption says in place of the second column; "" of several."""
+    if common:
+        caption = f"{caption} Our means are over {common}."
+        if all(line[1] in ("", common) for line in lines):
+            rows = [(line[0], *line[2:]) for line in lines]
+            return of_rows(name, (header[0], *header[2:]), rows, caption, notes)
+    return of_rows(name, header, lines, caption, notes, labels=2)
 
 
 def _printed(cell: Any) -> str:
@@ -168,8 +188,8 @@ def _printed(cell: Any) -> str:
     return text if cell.paper.number is None else text.replace("-", MINUS)
 
 
-def _ours(cell: Any) -> str | Number:
-    """A cell of the layout."""
+def _ours(cell: Any, has_seeds: bool) -> str | Number:
+    """A cell of the layout; has_seeds: it says its own number of seeds."""
     if cell is None:
         return ""
     if isinstance(cell.outcome, Missing):
@@ -181,20 +201,25 @@ def _ours(cell: Any) -> str | Number:
     if cell.paper:
         digits = max(cell.paper.decimals, int(cell.unit in ONE_DECIMAL))
         sign = sign or cell.paper.printed.startswith(("+", "-"))
-    return Number(ours.mean, ours.low, ours.high, digits, sign=sign, note=word)
+    note = ", ".join(filter(None, [word, counted(cell.outcome.seeds, "seed") if has_seeds else ""]))
+    return Number(ours.mean, ours.low, ours.high, digits, sign=sign, note=note)
 
 
 def _seeds(estimates: Iterable[Estimate]) -> str:
-    return " or ".join(map(str, sorted({each.seeds for each in estimates})))
+    """How many seeds all of them have; "" where they differ."""
+    counts = {each.seeds for each in estimates}
+    return counted(counts.pop(), "seed") if len(counts) == 1 else ""
 
 
 def _tested(differences: Sequence[Estimate], units: Sequence[str]) -> Iterator[Number]:
     """A row of differences, those bold that Holm's correction over the row leaves."""
     known = {place: each.p_value for place, each in enumerate(differences) if not isnan(each.p_value)}
     adjusted = dict(zip(known, holm(list(known.values())), strict=True))
+    is_mixed = not _seeds(differences)
     for place, (each, unit) in enumerate(zip(differences, units, strict=True)):
         ours, is_bold = each.interval, adjusted.get(place, 1.0) < 1 - LEVEL
-        yield Number(ours.mean, ours.low, ours.high, DECIMALS.get(unit, 1), sign=True, is_bold=is_bold)
+        note = counted(each.seeds, "seed") if is_mixed else ""
+        yield Number(ours.mean, ours.low, ours.high, DECIMALS.get(unit, 1), sign=True, note=note, is_bold=is_bold)
 
 
 def _about(estimates: Sequence[Estimate]) -> Iterator[str]:

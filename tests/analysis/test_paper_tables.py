@@ -2,7 +2,9 @@
 
 import io
 import json
+import re
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
@@ -22,6 +24,7 @@ from analysis.paper.pages import files_of
 from analysis.paper.tables import PaperTable, all_tables, named, verdict
 from analysis.stats import Interval
 from analysis.tables import markdown
+from rtpo.core.names import counted
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
@@ -141,7 +144,22 @@ def test_a_table_is_laid_out_as_in_the_paper(tables: Mapping[str, PaperTable]) -
     assert table.header[:5] == ("", "", "Off-policy", "On-policy", "Difference")
     assert ("XBench", "paper", "8.00", "15.00", "+7.00") in {row[:5] for row in table.rows}
     shown = ("0.00 [0.00, 3.70] (lower)", "25.00 [16.36, 33.64] (higher)", "+25.00 [+16.36, +33.64] (higher)")
-    assert ("", "ours, 1 seed", *shown) in {row[:5] for row in table.rows}
+    assert ("", "ours", *shown) in {row[:5] for row in table.rows}
+
+
+def test_every_mean_says_its_seeds_once(tables: Mapping[str, PaperTable]) -> None:
+    """In the caption if all have as many, else beside its row, else beside itself."""
+    places, seeds = Counter[str](), re.compile(r"\b\d+ seeds?\b")
+    for table in tables.values():
+        rows = [row for row in table.layout.rows if row[1].startswith("ours")]
+        for (_, cells), row in zip(table.cells.groupby("row", sort=False), rows, strict=True):
+            shown = dict(zip(table.plan.columns, row[2:], strict=True))
+            for cell in cells[cells.index.isin(table.estimates.index)].itertuples():
+                texts = {"caption": table.layout.caption, "row": row[1], "cell": shown[cell.column]}
+                said = [(place, count) for place, text in texts.items() for count in seeds.findall(text)]
+                assert [count for _, count in said] == [counted(cell.outcome.seeds, "seed")], cell.Index
+                places[said[0][0]] += 1
+    assert places.keys() == {"caption", "row", "cell"}
 
 
 def test_differences_are_bold_where_seeds_agree(tmp_path: Path) -> None:
@@ -152,8 +170,8 @@ def test_differences_are_bold_where_seeds_agree(tmp_path: Path) -> None:
             write_evaluation(folder, benchmark, questions(benchmark, right))
     compared = named(tmp_path, "math_results").compared
     assert compared is not None
-    ((_, seeds, *cells),) = compared.rows
-    assert seeds == "4"
+    ((_, *cells),) = compared.rows
+    assert "4 seeds" in compared.caption
     assert all(cell.startswith("**+") for cell in cells)
 
 
