@@ -23,7 +23,7 @@ from analysis.tables import FORMATS, Table, number, of_rows
 from rtpo.envs.airline.tasks import read_wanted
 from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command, whole
-from rtpo.run.records import SAFE_LOADER, no_run
+from rtpo.run.reading import SAFE_LOADER, no_run
 
 ROWS = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), SAFE_LOADER)
 FIRST = "audit the first N questions; default: %(default)s"

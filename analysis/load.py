@@ -44,10 +44,10 @@ from analysis.run_folder import run_rows
 from rtpo.core.files import SUMS, disk_errors, flush, partial_of, sha256, write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
-from rtpo.run.config import leaves
+from rtpo.run.building import leaves
+from rtpo.run.differences import ADDED, OWN_SETTINGS, is_same
 from rtpo.run.kept import check_kept, is_kept, new_sums, parquet_of
 from rtpo.run.naming import setting, settings_in
-from rtpo.run.records import ADDED, OWN_SETTINGS, is_same
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "runs": ("run",),

@@ -14,7 +14,8 @@ from rtpo.core.files import whole_lines
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
 from rtpo.errors import DataError
 from rtpo.harness.diagnostics import first_calls
-from rtpo.run.records import SCHEMA, json_object, no_run, read_config, read_manifest, require
+from rtpo.run.reading import json_object, no_run, read_config, read_manifest, require
+from rtpo.run.records import SCHEMA
 from rtpo.types import Termination
 
 COPIED = (

@@ -39,10 +39,11 @@ from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
 from rtpo.rewards.grading import MathGrader
+from rtpo.run.building import leaves
 from rtpo.run.cli import Parser, command, composed, whole
-from rtpo.run.config import PROJECT, RunConfig, compose_run, leaves
+from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.model_folder import chat_format
-from rtpo.run.records import provenance
+from rtpo.run.provenance import provenance
 from rtpo.run.run import open_harness
 from rtpo.run.tasks import load_tasks
 from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools

@@ -17,8 +17,8 @@ from rtpo.core.files import whole_lines, write_whole
 from rtpo.errors import DataError, MachineError
 from rtpo.run.cli import aligned
 from rtpo.run.kept import kept_run
+from rtpo.run.lines import duration, percent
 from rtpo.run.records import LOG, RunFolder
-from rtpo.run.run import duration, percent
 
 HEADER = ("Run", "State", "Rollouts", "Success", "Last save", "Left", "Log")
 QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")

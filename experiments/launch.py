@@ -20,15 +20,11 @@ hold for every element, and replace the values that the experiment varies:
     evaluate.samples=8           any field of experiments/evaluate.py
 """
 
-import json
 import os
-import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import replace
 from pathlib import Path
 
 from analysis.paper import pages
@@ -36,13 +32,11 @@ from analysis.paper.tables import all_tables
 from analysis.run_table import run_table, show
 from analysis.summary import summarise
 from experiments import following
+from experiments.launched import Launched, all_logs, check, evaluation_of, load
+from experiments.submission import check_gain, gained, submit
 from experiments.training import train
-from rtpo.core.files import write_whole
-from rtpo.core.names import counted
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.evaluate import evaluate
-from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
-from rtpo.planning import preflight
 from rtpo.run.cli import (
     INTERRUPTED,
     STOPPED,
@@ -53,23 +47,17 @@ from rtpo.run.cli import (
     each_in_turn,
     on_sigterm,
 )
-from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.config import RunConfig
 from rtpo.run.experiments import (
     Element,
-    Experiment,
-    check_places,
     experiments,
-    load_experiment,
-    of_evaluation,
     readers,
 )
 from rtpo.run.export import find_trained, write_model
-from rtpo.run.records import RunFolder, no_run
-from rtpo.run.run import StopRequest
+from rtpo.run.reading import no_run
+from rtpo.run.records import RunFolder
+from rtpo.run.stopping import StopRequest
 
-STARTS = 3
-"""an element that starts this often with nothing gained in between fails"""
-TABLES_MINUTES = 30
 COMMANDS = {
     "list": "List the experiments, one name per line (docs/run/experiments.md).",
     "submit": "Submit the incomplete elements to SLURM, and a job that makes the tables (docs/cluster/slurm.md).",
@@ -79,78 +67,6 @@ COMMANDS = {
     "status": "Print a line for each run: state, rollouts, success, last save, time left, log (docs/run/runs.md).",
     "stop": "Let runs save and end, on this machine or under SLURM (docs/run/runs.md).",
 }
-
-
-@dataclass(frozen=True)
-class Launched:
-    """The elements of one or several experiments, in the order of their indices. name: of jobs and logs.
-    evaluation: overrides of experiments/evaluate.py for each."""
-
-    name: str
-    experiments: tuple[Experiment, ...]
-    evaluation: tuple[str, ...]
-
-    @property
-    def elements(self) -> list[Element]:
-        return [element for experiment in self.experiments for element in experiment.elements]
-
-    @property
-    def incomplete(self) -> dict[int, list[str]]:
-        """By index, what of an element is not done."""
-        lacks = (following.missing(element.run.folder, element.benchmarks) for element in self.elements)
-        return {index: what for index, what in enumerate(lacks) if what}
-
-    @property
-    def elsewhere(self) -> dict[int, str]:
-        """By index, the experiment that trains an element's run, where it has not finished it."""
-        owners = {index: self.elements[index].owner for index, what in self.incomplete.items() if "training" in what}
-        return {index: owner for index, owner in owners.items() if owner}
-
-    @property
-    def first(self) -> Experiment:
-        """Any, for the resources, which the profile gives."""
-        return self.experiments[0]
-
-    @property
-    def logs(self) -> Path:
-        return all_logs() / self.name
-
-
-def all_logs() -> Path:
-    return Path(os.environ.get("LOGS", PROJECT / "outputs" / "slurm")).absolute()
-
-
-def load(pattern: str, overrides: Sequence[str]) -> Launched:
-    """Composed and checked, the evaluations too. Raises ConfigError, also for two elements of one folder."""
-    ours, evaluation = of_evaluation(overrides)
-    loaded = tuple(load_experiment(name, ours) for name in experiments(pattern))
-    launch = Launched(pattern.strip("*_"), loaded, tuple(evaluation))
-    check_places(launch.elements)
-    for element in {element.benchmarks: element for element in launch.elements}.values():
-        evaluation_of(launch, element)
-    return launch
-
-
-def evaluation_of(launch: Launched, element: Element) -> EvaluateConfig | None:
-    """Of the trained element on its benchmarks, in the contexts it was trained with. Raises ConfigError."""
-    if not element.benchmarks:
-        return None
-    run = element.run
-    fields = {"checkpoint": run.folder, "results": run.results, "label": run.folder.name}
-    quoted = [f"{name}='{str(value).replace(chr(39), chr(92) + chr(39))}'" for name, value in fields.items()]
-    others = [f"experiment_name={run.experiment_name}", f"seed={run.seed}"]
-    others += [
-        f"benchmarks=[{','.join(element.benchmarks)}]",
-        f"rollout_context={run.algorithm_config.rollout_context}",
-    ]
-    return compose_evaluation(composed("evaluate", [*quoted, *others, *launch.evaluation]))
-
-
-def check(launch: Launched, *, here: bool = False) -> None:
-    """Raises ConfigError for what is missing or cannot be; here: on this machine, which is to run them."""
-    faults = [preflight.problems(each, here=here, evaluation=launch.evaluation) for each in launch.experiments]
-    if any(faults):
-        raise ConfigError("\n".join(dict.fromkeys(chain(*faults))))
 
 
 def run_element(launch: Launched, index: int, stop: StopRequest) -> None:
@@ -177,28 +93,6 @@ def free_disk(element: Element, keep: str) -> None:
     if keep == "weights" and not (run.folder / "export").exists():
         write_model(find_trained(run.folder), run.folder / "export")
     folder.delete_saves()
-
-
-def gained(element: Element) -> str:
-    """A word for how far an element has come, which changes with every save and every question played."""
-    folder = element.run.folder
-    pointer = folder / "checkpoints" / "latest"
-    saved = pointer.read_text() if pointer.exists() else ""
-    played = sum(file.stat().st_size for file in folder.glob("*/samples.jsonl"))
-    return f"{saved} {RunFolder(folder).is_finished} {played}"
-
-
-def check_gain(file: Path, now: str) -> None:
-    """Write down how far an element has come. Raises MachineError at the third start from the same place."""
-    starts = [*(json.loads(file.read_text()) if file.exists() else []), now]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps(starts).encode())
-    if len(starts) >= STARTS and len(set(starts[-STARTS:])) == 1:
-        raise MachineError(
-            f"started {STARTS} times with nothing saved in between: a phase takes longer than the time that this "
-            "element gets. Raise launch.resources.minutes, or choose a partition that is not preempted so soon, and "
-            "launch it again."
-        )
 
 
 def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple[str, ...]]:
@@ -328,108 +222,6 @@ def runs_in_paper(launch: Launched) -> list[RunConfig]:
         if element.run.experiment_name
         == f"{element.owner or experiment.name}_{experiment.profile}_{element.run.task.name}"
     ]
-
-
-# with SLURM
-
-
-def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
-    """Submit the incomplete elements as an array job, and the job of their tables after it, once all is checked, by
-    SLURM too. Raises ConfigError, MachineError."""
-    check(launch)
-    elements, asked = launch.elements, launch.first.resources
-    needed = elements[0].run.profile.required_cpus
-    if asked.cpus * asked.nodes < needed:
-        raise ConfigError(
-            f"launch.resources.cpus is {asked.cpus} on each of {counted(asked.nodes, 'node')}, and the training "
-            f"processes with their engines need {needed} in all: Ray would wait for ever. Ask for more."
-        )
-    elsewhere = launch.elsewhere
-    for owner in dict.fromkeys(elsewhere.values()):
-        runs = [elements[index].run.label for index, name in elsewhere.items() if name == owner]
-        print(
-            f"{launch.name} reads {counted(len(runs), 'run')} of {owner} ({', '.join(dict.fromkeys(runs))}): submit "
-            f"{owner} too, and {launch.name} again once it is finished, for what is left to evaluate"
-        )
-    waiting = [index for index in launch.incomplete if index not in elsewhere]
-    if not waiting:
-        complete_all = f"all of {counted(len(elements), 'element')} complete"
-        left = f"{counted(len(elsewhere), 'element')} left to other experiments" if elsewhere else complete_all
-        print(f"{launch.name}, profile {launch.first.profile}: {left}")
-        return
-    job, script = options(launch), (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
-    sbatch("--test-only", *job, *script)  # an array that no node could run would be taken
-    launch.logs.mkdir(parents=True, exist_ok=True)
-    array = sbatch(
-        *job,
-        f"--job-name={launch.name}",  # by which `following.jobs_of` knows it
-        f"--array={','.join(map(str, waiting))}" + (f"%{launch.first.at_once}" if launch.first.at_once else ""),
-        f"--output={launch.logs}/%A_%a.log",
-        *script,
-        ray_gpus=elements[0].run.profile.processes,
-    )
-    folders = {str(index): elements[index].run.folder for index in waiting}
-    following.note_jobs(launch.logs, array, folders)
-    tables = [sys.executable, str(PROJECT / "experiments" / "launch.py"), "tables", pattern, *overrides]
-    after = sbatch(
-        f"--job-name={launch.name}_tables",
-        f"--dependency=afterany:{array}",
-        f"--output={launch.logs}/{array}_tables.log",
-        "--ntasks=1",
-        "--mem=4G",
-        f"--time={TABLES_MINUTES}",
-        f"--wrap={shlex.join(tables)}",
-    )
-    done = len(elements) - len(launch.incomplete)
-    complete = f"; {done} of {len(elements)} are complete" if done else ""
-    sent = counted(len(waiting), "element")
-    print(f"{launch.name}, profile {launch.first.profile}: {sent} submitted as job {array}{complete}")
-    print(
-        f"each element: {counted(asked.nodes, 'node')} with {counted(asked.gpus, 'GPU')}, "
-        f"{counted(asked.cpus, 'CPU')} and {asked.memory_gb} GB, "
-        f"at most {asked.minutes} minutes before it is requeued"
-    )
-    print(f"tables: job {after}, after all elements have ended")
-    for index, folder in folders.items():
-        print(f"{array}_{index}: {folder}, log {launch.logs}/{array}_{index}.log")
-
-
-def options(launch: Launched) -> tuple[str, ...]:
-    """Of sbatch, for the elements alone; the variable ELEMENTS has more of them. Raises ConfigError."""
-    try:
-        own = shlex.split(os.environ.get("ELEMENTS", ""))
-    except ValueError as error:
-        raise ConfigError(f"ELEMENTS has no options of sbatch, such as --partition=gpu ({error}).") from error
-    asked = launch.first.resources
-    warning = min(3600, max(60, asked.minutes * 6))  # seconds in which an element ends its phase and saves
-    return (
-        *(f"--nodes={asked.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={asked.cpus}"),
-        *(f"--mem={asked.memory_gb}G", f"--time={asked.minutes}"),
-        *([f"--gpus-per-node={asked.gpus}"] if asked.gpus else []),
-        *(f"--signal=B:USR1@{warning}", "--requeue", "--open-mode=append"),
-        *own,
-    )
-
-
-def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
-    """Submit a job of this interpreter; returns its id. ray_gpus: what Ray is told each node has; verl counts a GPU for
-    each training process, on CPUs too. Raises MachineError with SLURM's words."""
-    # an own job's variables would be taken for those of the submitted one
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
-    if "SLURM_CONF" in os.environ:
-        environment["SLURM_CONF"] = os.environ["SLURM_CONF"]
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    environment["RAY_GPUS"] = str(ray_gpus)
-    # a cluster, or the reader's SBATCH_EXPORT, may be set to export nothing
-    command = ["sbatch", "--parsable", "--export=ALL", f"--chdir={PROJECT}", *arguments]
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        here = "run all elements on this machine with python experiments/launch.py run"
-        raise MachineError(f"there is no sbatch here: submit on a machine of the cluster, or {here}.") from None
-    if done.returncode != 0:
-        raise MachineError(f"SLURM refuses the job: {' '.join(done.stderr.split())}")
-    return done.stdout.strip().partition(";")[0]
 
 
 @command

@@ -23,7 +23,8 @@ from rtpo.algorithms import PROJECT
 from rtpo.core.files import disk_errors, sha256, whole_lines, write_whole
 from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command
-from rtpo.run.records import RunFolder, provenance
+from rtpo.run.provenance import provenance
+from rtpo.run.records import RunFolder
 from rtpo.theory import regime_runs, regimes
 from rtpo.theory.regimes import Point
 

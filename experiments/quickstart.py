@@ -24,7 +24,7 @@ from experiments.training import train
 from rtpo.errors import ConfigError, Stopped
 from rtpo.run.cli import Parser, command, composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 
 TOY = ("rtpo", "grpo", "grpo_exact")
 

@@ -25,7 +25,7 @@ from experiments.training import train
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, Held, Stopped
 from rtpo.run.cli import Parser, command, positive
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 
 FREEZE, MISSING = "freeze", "missing"
 

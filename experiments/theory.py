@@ -20,7 +20,8 @@ from typing import Any
 from rtpo.algorithms import PROJECT
 from rtpo.core.files import disk_errors, sha256, utc_now, write_whole
 from rtpo.run.cli import Parser, command
-from rtpo.run.records import RunFolder, provenance
+from rtpo.run.provenance import provenance
+from rtpo.run.records import RunFolder
 from rtpo.theory import continuation as theory_continuation
 from rtpo.theory import credit as theory_credit
 from rtpo.theory import order as theory_order

@@ -36,7 +36,7 @@ from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.experiments import check_folders, check_one_run
 from rtpo.run.naming import named
 from rtpo.run.records import RunFolder
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 
 
 def configured(tree: DictConfig) -> RunConfig:

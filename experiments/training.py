@@ -10,7 +10,8 @@ from rtpo.run.config import RunConfig
 from rtpo.run.kept import kept_run
 from rtpo.run.model_folder import chat_format, check_model_of
 from rtpo.run.records import RunFolder
-from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
+from rtpo.run.run import Run, open_harness, open_ledger
+from rtpo.run.stopping import StopRequest
 from rtpo.run.tasks import check_prompts, check_splits, load_tasks, take, taken_tasks
 from rtpo.run.tracking import Tracking, check_tracking
 from rtpo.types import Task

@@ -25,7 +25,8 @@ import psutil
 from whole_runs import differences, overrides_in
 
 from rtpo.run.config import PROJECT
-from rtpo.run.records import RunFolder, commit
+from rtpo.run.provenance import commit
+from rtpo.run.records import RunFolder
 
 KINDS = ("kill", "stop", "damage", "missing file", "full disk", "clock")
 SETTINGS = (

@@ -27,7 +27,7 @@ from analysis.tables import MINUS, NO_VALUE, NOT_RUN, cell
 from analysis.theory.theorems import verdicts
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
-from rtpo.run.records import SAFE_LOADER
+from rtpo.run.reading import SAFE_LOADER
 
 FILE = Path(__file__).with_name("claims.yaml")
 SCALES = {"paper": "Paper scale", "toy": "Toy scale", "theory": "Theory", "printed": "The paper's printed numbers"}

@@ -19,7 +19,7 @@ from analysis.paper.numbers import Paper, PrintedTable, load_paper
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
-from rtpo.run.records import SAFE_LOADER
+from rtpo.run.reading import SAFE_LOADER
 
 SOURCE = Path(__file__).with_name("cells.yaml")
 MARK = " †"

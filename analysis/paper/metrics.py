@@ -16,7 +16,7 @@ import yaml
 from analysis.metrics import pass_at_k, pass_hat_k
 from analysis.paper.estimates import Estimate, ratio
 from rtpo.errors import DataError
-from rtpo.run.records import SAFE_LOADER
+from rtpo.run.reading import SAFE_LOADER
 
 SAMPLES = 4
 """k of P@k and Pass^k"""

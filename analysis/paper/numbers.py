@@ -11,7 +11,7 @@ import yaml
 
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
-from rtpo.run.records import SAFE_LOADER
+from rtpo.run.reading import SAFE_LOADER
 
 SOURCE = Path(__file__).with_name("paper.yaml")
 TEXT = "text"

@@ -24,8 +24,9 @@ from rtpo.algorithms import load_algorithm
 from rtpo.data.registry import REGISTRY
 from rtpo.engines.base import PAPER_DECODING
 from rtpo.errors import DataError
+from rtpo.run.building import build
 from rtpo.run.cli import composed
-from rtpo.run.config import PROJECT, build
+from rtpo.run.config import PROJECT
 
 PARTS = 5
 NOT_MEASURED = "not measured"

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from analysis.paper.records import config_file
 from rtpo.run.config import RunConfig
-from rtpo.run.records import SAFE_LOADER
+from rtpo.run.reading import SAFE_LOADER
 
 FILE = Path(__file__).with_name("settings.yaml")
 Value = bool | int | float | str | None

@@ -8,7 +8,7 @@ import pandas as pd
 
 from rtpo.core.files import sha256
 from rtpo.errors import DataError
-from rtpo.run.records import json_object, read_manifest
+from rtpo.run.reading import json_object, read_manifest
 
 SCHEMA = 1
 Manifest = Mapping[str, Any]

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from analysis.view.rollouts import RecordedRun, RecordedTree, RecordedTurn, SampledPath
 from rtpo.core.chat import ChatFormat
 from rtpo.core.visible import visible
-from rtpo.run.config import leaves
+from rtpo.run.building import leaves
 
 HERE = Path(__file__).parent
 """Unicode categories of characters that show nothing or change how others are shown"""

@@ -13,7 +13,8 @@ from analysis.run_folder import unchanged
 from rtpo.core.names import some
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
-from rtpo.run.records import SCHEMA, no_run, read_config, read_manifest
+from rtpo.run.reading import no_run, read_config, read_manifest
+from rtpo.run.records import SCHEMA
 
 Ids = tuple[int, ...]
 Logprob = Annotated[FiniteFloat, Field(le=1e-4)]

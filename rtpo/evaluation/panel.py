@@ -29,7 +29,7 @@ from rtpo.rewards.boxes import BOX, last_box
 from rtpo.rewards.qa import output_hit, score
 from rtpo.rewards.qa_reward import QASettings
 from rtpo.run.config import FolderName, SamplingConfig, TaskConfig, portable, read_tree
-from rtpo.run.records import provenance
+from rtpo.run.provenance import provenance
 from rtpo.run.tasks import check_prompts, load_tasks
 from rtpo.tools.protocol import visible_text
 from rtpo.tools.search.tool import SearchSettings

@@ -20,9 +20,10 @@ from rtpo.errors import ConfigError, DataError
 from rtpo.evaluation.panel import EvaluateConfig
 from rtpo.run.cli import composed
 from rtpo.run.config import RunConfig, TaskConfig, compose_run
+from rtpo.run.lines import model_sha256
 from rtpo.run.model_folder import check_model, check_model_of, first_words, load_tokenizer
-from rtpo.run.records import RunFolder, no_run
-from rtpo.run.run import model_sha256
+from rtpo.run.reading import no_run
+from rtpo.run.records import RunFolder
 from rtpo.types import RolloutContext
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")

@@ -24,11 +24,12 @@ from rtpo.planning.memory import Saves, free_space, gpu_problems, memory_problem
 from rtpo.rewards.golds import UnequalGolds, unequal_golds
 from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
+from rtpo.run.differences import differences, some_of
 from rtpo.run.experiments import Element, Experiment
 from rtpo.run.kept import OWN_FOLDER, kept_run, kept_runs, places
+from rtpo.run.lines import model_sha256
 from rtpo.run.model_folder import chat_format, check_model_of, check_same_model
-from rtpo.run.records import RunFolder, differences, some_of
-from rtpo.run.run import model_sha256
+from rtpo.run.records import RunFolder
 from rtpo.run.tasks import load_tasks
 from rtpo.tools.search.bm25 import Bm25Index
 

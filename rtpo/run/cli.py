@@ -280,7 +280,7 @@ def _near(error: Exception, name: str, overrides: Sequence[str]) -> str:
     """The nearest of the files of a group, or of the fields and groups of the configuration."""
     from omegaconf import OmegaConf
 
-    from rtpo.run.config import leaves
+    from rtpo.run.building import leaves
 
     if missing := getattr(error, "missing_cfg_file", None):
         group, _, option = missing.rpartition("/")

@@ -20,8 +20,9 @@ from omegaconf import DictConfig, OmegaConf
 from rtpo.core.bounds import Count, Natural, Positive
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError
+from rtpo.run.building import build
 from rtpo.run.cli import composed, configurations
-from rtpo.run.config import LAUNCH, PROJECT, RunConfig, build, compose_run
+from rtpo.run.config import LAUNCH, PROJECT, RunConfig, compose_run
 
 EVALUATE = "evaluate."
 

@@ -26,9 +26,10 @@ from rtpo.core.chat import ChatFormat
 from rtpo.core.files import check_is_free, disk_errors, partial_of
 from rtpo.errors import DataError, MachineError
 from rtpo.run.config import RunConfig, compose_run
+from rtpo.run.lines import model_sha256
 from rtpo.run.model_folder import check_model, check_same_model, first_words, load_tokenizer
-from rtpo.run.records import RunFolder, no_run
-from rtpo.run.run import model_sha256
+from rtpo.run.reading import no_run
+from rtpo.run.records import RunFolder
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FILE_BYTES = 5 * 10**9

@@ -12,7 +12,7 @@ from typing import Any
 
 from rtpo.core.files import SUMS, sha256
 from rtpo.errors import DataError
-from rtpo.run.records import differences, some_of
+from rtpo.run.differences import differences, some_of
 
 OWN_FOLDER = "Change them back, or give these runs a folder of their own: 'experiment_name=trial_${task.name}'."
 FRAMES = ("runs", "steps", "answers", "benchmarks")

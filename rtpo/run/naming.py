@@ -12,9 +12,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from rtpo.errors import ConfigError
+from rtpo.run.building import leaves
 from rtpo.run.cli import composed
-from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, LAUNCH, RunConfig, leaves, portable
-from rtpo.run.records import OPEN
+from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, LAUNCH, RunConfig, portable
+from rtpo.run.differences import OPEN
 
 UNNAMED = ("algorithm", "profile", "engine", "seed", "experiment_name", "results", OPEN)
 """what stands in the name or the place of a run already, says where it runs, or binds no start"""

@@ -10,23 +10,18 @@ compared with what is on disk before a run goes on, as those of all lines are be
 import fcntl
 import hashlib
 import json
-import math
 import os
 import pickle
-import platform
 import shutil
-import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import yaml
 
-from rtpo.algorithms import PROJECT
 from rtpo.core.files import (
     Appended,
     checked_sums,
@@ -39,8 +34,9 @@ from rtpo.core.files import (
     write_sums,
     write_whole,
 )
-from rtpo.core.names import missing_file, nearest, some
 from rtpo.errors import DataError, Held
+from rtpo.run.differences import config_digest, fields_that_differ, some_of
+from rtpo.run.reading import CHECKSUM, json_object, read_config, read_manifest
 
 SCHEMA = 1
 MANIFEST_KEYS = ("ledger", "model_sha256", "files")
@@ -48,29 +44,8 @@ MANIFEST_KEYS = ("ledger", "model_sha256", "files")
 LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "paths.jsonl", "rollouts.jsonl")
 CONFIG_DIGEST = "config.sha256"
 """in a save: the checksum of the configuration that it belongs to"""
-LARGEST_CONFIG = 100_000
-"""values of a config.yaml, of which a run has some hundreds"""
 JOURNAL, SUMMARY = "charges.jsonl", "summary.json"
 LOG = "log.txt"
-PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "sympy", "hydra-core", "math-verify")
-
-PASSED_ON = ("VLLM_USE_V2_MODEL_RUNNER",)
-"""environment variables that decide what the workers compute: those that are set reach all of Ray's, and the records"""
-SHOWN = 5
-"""differences of two configurations that are named"""
-FREE = ("verl", "task.settings", "settings", "checkpoint")
-"""parts of a configuration whose keys are whatever is given, not fields of a dataclass"""
-OPEN = "profile.track"
-"""where a run is mirrored, which binds no start: it changes no record"""
-OWN_SETTINGS = ("seed", "results")
-"""fields in which the runs of one label may differ"""
-ADDED: dict[str, Any] = {"evaluation.before": True, "profile.precision": "fp32"}
-"""fields that came later with a default that is not off, and what the runs without them did"""
-CHECKSUM = b"# sha256 of the lines above: "
-"""before the last line of config.yaml; earlier versions wrote none"""
-_AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
-# libyaml's, where PyYAML has it, is ten times as fast
-SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -141,7 +116,7 @@ class RunFolder:
 
     def different(self, config: Mapping[str, Any]) -> str:
         """The first fields in which a configuration is not the one here; empty where it is."""
-        return some_of(sorted(_differences(self.config, json.loads(json.dumps(config)), self.is_finished)))
+        return some_of(sorted(fields_that_differ(self.config, json.loads(json.dumps(config)), self.is_finished)))
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """`open`, for who holds the folder: a start that trained nothing binds nobody to its configuration."""
@@ -410,108 +385,6 @@ class RunFolder:
             flush(file)
 
 
-def read_config(file: Path, data: bytes) -> dict[str, Any]:
-    """What the bytes of a folder's config.yaml say. Raises DataError where they are damaged."""
-    text, mark, digest = data.rpartition(CHECKSUM)
-    if mark and digest.decode(errors="replace").strip() != hashlib.sha256(text).hexdigest():
-        raise DataError(f"{file} is damaged (it is not as it was written): {_AGAIN}")
-    try:
-        config = yaml.load(data, Loader=SAFE_LOADER)
-        size = _expanded_size(config, {})
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise DataError(f"{file} is damaged ({' '.join(str(error).split())}): {_AGAIN}") from error
-    if not isinstance(config, dict):
-        raise DataError(f"{file} is damaged (it is not a mapping): {_AGAIN}")
-    if size > LARGEST_CONFIG:
-        raise DataError(f"{file} is damaged (its aliases stand for more than {LARGEST_CONFIG} values): {_AGAIN}")
-    return config
-
-
-def _expanded_size(tree: Any, known: dict[int, float]) -> float:
-    """How many values a YAML tree has, where each alias counts as what it stands for. known: by id, of its parts."""
-    if not isinstance(tree, dict | list):
-        return 1
-    if id(tree) not in known:
-        known[id(tree)] = math.inf  # of a tree that holds itself
-        parts = tree.values() if isinstance(tree, dict) else tree
-        known[id(tree)] = 1 + sum(_expanded_size(part, known) for part in parts)
-    return known[id(tree)]
-
-
-def no_run(folder: Path) -> str:
-    """Why a folder is none of a run, with the runs that are below it, or the nearest that there is."""
-    if below := [file.parent.name for file in sorted(folder.glob("*/config.yaml"))]:
-        return f"{folder} is no run's folder: give that of one of its runs, {some(below)}."
-    if beside := [file.parent.name for file in sorted(folder.parent.glob("*/config.yaml"))]:
-        why = f"{folder} is no run's folder; {nearest(folder.name, beside)}"
-    else:
-        why = f"{folder} is no run's folder" if folder.exists() else missing_file(folder)
-    return f"{why}: give one with a config.yaml, such as results/<experiment>/<run>."
-
-
-def read_manifest(path: Path, schema: int, keys: Collection[str]) -> Mapping[str, Any]:
-    """A manifest. Raises DataError for another schema than `schema`, and where it lacks one of `keys`."""
-    manifest = json_object(path.read_bytes(), str(path), ("schema",))
-    if manifest["schema"] != schema:
-        raise DataError(
-            f"{path} has schema {manifest['schema']!r} and this version reads schema {schema}: use the version of the "
-            "project that made the run, or run it again."
-        )
-    require(manifest, keys, str(path))
-    return manifest
-
-
-def json_object(text: bytes, place: str, keys: Collection[str]) -> Mapping[str, Any]:
-    """Raises DataError for text that is no JSON object with these keys."""
-    try:
-        value = json.loads(text.decode())
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{place} is not JSON ({error}): restore the run's files, or run again.") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{place} is not a JSON object: restore the run's files, or run again.")
-    require(value, keys, place)
-    return value
-
-
-def require(value: Mapping[str, Any], keys: Collection[str], place: str) -> None:
-    """Raises DataError where keys are missing."""
-    missing = [key for key in keys if key not in value]
-    if missing:
-        raise DataError(
-            f"{place} lacks {', '.join(missing)}: it is damaged or of another version; restore it, or run again."
-        )
-
-
-def passed_on() -> dict[str, str]:
-    """Those of PASSED_ON that are set."""
-    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-
-
-def provenance() -> dict[str, Any]:
-    """What a record was made with: the project's commit, the machine and the packages."""
-    head, dirty = commit(PROJECT)
-    machine = {"platform": platform.platform(), "processor": platform.machine(), "logical_cpus": os.cpu_count()}
-    packages = dict.fromkeys(PACKAGES, "not installed")
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            packages[name] = version(name)
-    machine |= {"python": platform.python_version()} | passed_on()
-    return {"commit": head, "dirty": dirty, "machine": machine, "packages": packages}
-
-
-def commit(project: Path) -> tuple[str, bool | str]:
-    """The project's git commit and whether the tree differs from it; `unknown` outside a checkout."""
-
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(project), *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown", "unknown"
-
-
 def _json(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
 
@@ -522,52 +395,3 @@ def _sums_of(lines: Path) -> Path:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def config_digest(config: Mapping[str, Any]) -> str:
-    """A checksum of all that binds a run to its configuration: fields that are off, or as ADDED says, count as absent
-    (`is_same`)."""
-    wanted = json.loads(json.dumps(config))
-    for path in (OPEN, *ADDED):
-        group, _, field = path.partition(".")
-        fields = wanted.get(group)
-        if isinstance(fields, dict) and (path == OPEN or fields.get(field) == ADDED[path]):
-            fields.pop(field, None)
-    return hashlib.sha256(json.dumps(_set_fields(wanted), sort_keys=True).encode()).hexdigest()
-
-
-def _set_fields(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        fields = {key: _set_fields(value) for key, value in tree.items()}
-        return {key: value for key, value in fields.items() if value is not None and value is not False and value != {}}
-    return tree
-
-
-def some_of(different: Sequence[str]) -> str:
-    """The first of these differences, and how many more there are."""
-    more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
-    return "; ".join(different[:SHOWN]) + more
-
-
-def is_same(known: Any, wanted: Any) -> bool:
-    """Whether a field has one meaning in two configurations: absent, null and false all say that it is off."""
-    return bool(known == wanted) or all(value is None or value is False for value in (known, wanted))
-
-
-def differences(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """The fields in which two configurations differ, so that no table takes their runs together; those of the seed and
-    of the results folder are not among them. A field that the known one lacks is as ADDED says; else one that either
-    lacks is off there (`is_same`)."""
-    own = {name: known.get(name) for name in OWN_SETTINGS}
-    return sorted(_differences(known, json.loads(json.dumps(wanted)) | own, is_finished=False))
-
-
-def _differences(known: Any, wanted: Any, is_finished: bool, path: str = "") -> Iterator[str]:
-    """A finished run did without the fields that came after it; what is free has no fields."""
-    if isinstance(known, dict) and isinstance(wanted, dict):
-        is_finished = is_finished and path not in FREE
-        for key in known.keys() if is_finished else known.keys() | wanted.keys():
-            field = f"{path}.{key}".lstrip(".")
-            yield from _differences(known.get(key, ADDED.get(field)), wanted.get(key), is_finished, field)
-    elif not is_same(known, wanted) and path != OPEN:
-        yield f"{path} was {known!r} and is {wanted!r}"

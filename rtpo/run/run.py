@@ -4,15 +4,12 @@ The loop is the same for every algorithm: take as many tasks as the budget's wor
 let the algorithm do one step, write it down.
 """
 
-import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -26,13 +23,16 @@ from rtpo.envs.registry import environment_facts
 from rtpo.errors import Stopped
 from rtpo.harness.budget import Budget, Ledger, torn_end
 from rtpo.harness.curves import evaluation_curves, step_curves
-from rtpo.harness.diagnostics import call_counts, cut_turns, first_outcome, path_facts
+from rtpo.harness.diagnostics import call_counts, cut_turns, first_outcome
 from rtpo.harness.durable import Done, DurableHarness
 from rtpo.harness.episodes import EpisodeWorld
-from rtpo.harness.harness import AgentHarness, StepLog, Trained
+from rtpo.harness.harness import AgentHarness, StepLog
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.run.config import RunConfig, rollout_sampling
-from rtpo.run.records import JOURNAL, LOG, SCHEMA, RunFolder, provenance
+from rtpo.run.lines import TIED_STEPS, is_tied, model_sha256, percent, sample_line, tie_sentence
+from rtpo.run.provenance import provenance
+from rtpo.run.records import JOURNAL, LOG, SCHEMA, RunFolder
+from rtpo.run.stopping import StopRequest
 from rtpo.run.tasks import take
 from rtpo.run.tracking import Shown, Tracking
 from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
@@ -43,8 +43,6 @@ COUNTED = (
     *("computed_tokens", "scored_tokens", "optimizer_steps"),
 )
 """what of the ledger stands in a step's line"""
-TIED_STEPS = 3
-"""steps in a row without anything to learn from, after which a run warns"""
 SHOWN = 4
 """questions of an evaluation, the first ones, whose first rollout is tracked to be read"""
 DECODED = {
@@ -71,50 +69,6 @@ class Progress:
     span: tuple[int, int] | None = None
     tied_steps: int = 0
     done: list[Done] = field(default_factory=list)
-
-
-class _PhaseLeft(KeyboardInterrupt):
-    """What asyncio and our own code let through, as they do Ctrl-C."""
-
-
-class StopRequest:
-    """Set by Ctrl-C or SIGTERM: the present phase is finished and saved. A second Ctrl-C stops at once. Another SIGTERM
-    changes nothing: SLURM may send it again while the run is being saved."""
-
-    def __init__(self) -> None:
-        self.reason: str | None = None
-        self._grace: float | None = None
-
-    @contextmanager
-    def listening(self, grace: float | None = None) -> Iterator[None]:
-        """grace: seconds after SIGTERM in which the phase must be finished and saved; None is as long as it takes.
-        Raises Stopped past them, with the last save as it was."""
-        self._grace = grace
-        handlers = {signal.SIGINT: self._hear, signal.SIGTERM: self._hear, signal.SIGALRM: self._leave}
-        previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        try:
-            yield
-        except _PhaseLeft:
-            raise Stopped(
-                f"stopped by {self.reason}: the phase was not finished and saved within save.grace {grace:g} s, and is "
-                "left. Run the same command to go on from the last save."
-            ) from None
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
-    def _hear(self, number: int, frame: Any) -> None:
-        if self.reason is None:
-            self.reason = signal.Signals(number).name
-            tqdm.write(f"{self.reason}: finishing this phase, then saving (Ctrl-C to stop at once, without saving)")
-            if number == signal.SIGTERM and self._grace is not None:
-                signal.setitimer(signal.ITIMER_REAL, max(self._grace, 1e-6))  # 0 would be never
-        elif number == signal.SIGINT:
-            raise KeyboardInterrupt
-
-    def _leave(self, number: int, frame: Any) -> None:
-        raise _PhaseLeft
 
 
 def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | None) -> Ledger:
@@ -438,74 +392,6 @@ class Run:
         }
 
 
-def is_tied(line: Mapping[str, Any]) -> bool:
-    """Whether no group of a step had an advantage; line: the step's in the records."""
-    return all(update["tied_rows"] == update["rows"] for update in line["updates"])
-
-
-def tie_sentence(line: Mapping[str, Any]) -> str:
-    """Why nothing may be learnt; line: of the last of the steps."""
-    success = line["success"]
-    if success is None:
-        cause = "no rollout was graded: read the grades' details in paths.jsonl"
-    elif success == 0:
-        cause = (
-            "no rollout succeeds: the model may not know the task's format of answers or calls, its turns may be cut "
-            "(task.max_turn_tokens, task.max_turns), or the tasks may be too hard; read rollouts.jsonl"
-        )
-    elif success == 1:
-        cause = "every rollout succeeds: the tasks are too easy for this model"
-    else:
-        cause = "each task is always solved or never: use more rollouts a task, or a higher sampling.temperature"
-    return (
-        f"in the last {TIED_STEPS} steps all rewards of each group were equal, so nothing was learnt. Likely, {cause}. "
-        "budget.tied_steps=N ends a run after N such steps."
-    )
-
-
-def percent(share: float | None) -> str:
-    return "unknown" if share is None else f"{100 * share:.1f} %"
-
-
-def duration(seconds: float) -> str:
-    """40 s, 12 min, 15 h 20 min, 2.4 days."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    if hours >= 48:
-        return f"{seconds / 86400:,.1f} days"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
-
-
 def _phases(done: Sequence[Done]) -> int:
     """Synchronisations of a step up to the one that is due."""
     return 1 + sum(past.verb == "sync" for past in done)
-
-
-def model_sha256(folder: str) -> dict[str, str]:
-    """Checksums of a model folder's weight files."""
-    return {path.name: sha256(path) for path in sorted(Path(folder).glob("*.safetensors"))}
-
-
-def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained]) -> dict[str, Any]:
-    """A rollout for the records: ids as they were, where it was forked, and what of `trained` is this path's."""
-    return path_facts(step, rollout) | {
-        "turns": [
-            {
-                "k": turn.k,
-                "policy_version": turn.policy_version,
-                "context_ids": turn.context_ids.tolist(),
-                "output_ids": turn.output_ids.tolist(),
-                "logprobs": [round(logprob, 4) for logprob in turn.logprobs.tolist()],
-                "stop": turn.stop.value,
-                "calls": [[use.tool, use.outcome.value] for use in turn.calls],
-                "feedback_ids": turn.feedback_ids.tolist(),
-            }
-            for turn in rollout.own_turns
-        ],
-        "trained": [
-            {"update": row.update, "k": row.k, "advantage": round(row.advantage, 6), "group": row.group}
-            for row in trained
-            if row.rollout_uid == rollout.uid
-        ],
-    }

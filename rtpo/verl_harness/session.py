@@ -25,7 +25,7 @@ from transformers import AutoConfig
 from rtpo.core.tree_attention import why_not_trees
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.run.config import PROJECT, ProfileConfig, RunConfig, has_bf16
-from rtpo.run.records import passed_on
+from rtpo.run.provenance import passed_on
 from rtpo.verl_harness.settings import LOOPBACK, SOCKETS
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import pytest
 from analysis.study.plan import STUDIES, named
 from experiments import quickstart
 from rtpo.run.config import PROJECT
+from rtpo.run.differences import differences
 from rtpo.run.experiments import load_experiment
-from rtpo.run.records import differences
 
 RESULTS = PROJECT / "results"
 RECORDS_ALONE = ("rtpo_tree", "rtpo_few", "rtpo_shrunk")

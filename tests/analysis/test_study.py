@@ -21,7 +21,7 @@ from experiments.study import missing, train_part
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 from rtpo.run.records import LINE_FILES
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 
 EVERY_30 = ("evaluation.every_rollouts=30", "samples_per_rollout=0")
 TINY: dict[str, Any] = {

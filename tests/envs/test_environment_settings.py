@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from rtpo.envs.registry import ENVIRONMENTS
 from rtpo.errors import ConfigError
-from rtpo.run.config import build
+from rtpo.run.building import build
 
 INDEX = {"bm25": {"index": "i"}}
 JUDGE = {"base_url": "http://h/v1", "model": "m", "cache": "c"}

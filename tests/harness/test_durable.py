@@ -20,7 +20,7 @@ from rtpo.harness.budget import Ledger
 from rtpo.harness.durable import Done, DurableHarness
 from rtpo.harness.harness import AgentHarness
 from rtpo.rows import trajectory_rows
-from rtpo.run.run import sample_line
+from rtpo.run.lines import sample_line
 from rtpo.types import Role, Task
 from rtpo.verbs import Harness, SequenceClip, TokenClip
 

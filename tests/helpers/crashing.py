@@ -30,7 +30,7 @@ from rtpo.run import records
 from rtpo.run.cli import composed
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.records import RunFolder
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 
 session.settings_of(compose_run(composed("train", ())))  # which a process does once for all its runs
 FORKS = multiprocessing.get_context("forkserver")

@@ -9,7 +9,7 @@ from conftest import compose_config
 
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 
 SMALL = (
     "task.held_out.count=4",

@@ -31,7 +31,8 @@ from rtpo.planning.plan import run_counts
 from rtpo.run.config import RunConfig
 from rtpo.run.experiments import load_experiment
 from rtpo.run.records import RunFolder
-from rtpo.run.run import Run, StopRequest, open_ledger
+from rtpo.run.run import Run, open_ledger
+from rtpo.run.stopping import StopRequest
 
 A100X8, ONE_A100 = (known().hardware[name] for name in ("a100x8", "a100x1"))
 PAPER = ("profile=a100x8", "seed=0")

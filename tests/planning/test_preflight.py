@@ -16,8 +16,8 @@ from rtpo.planning.memory import Saves
 from rtpo.planning.preflight import Gpu, gpus, notes, problems
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import Experiment, load_experiment
+from rtpo.run.lines import model_sha256
 from rtpo.run.records import JOURNAL, RunFolder
-from rtpo.run.run import model_sha256
 
 ONE = ("algorithm=rtpo", "seed=0")
 TOY = ("profile=toy", "task=toy_math", *ONE)

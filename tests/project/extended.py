@@ -17,7 +17,7 @@ from whole_runs import lines
 import rtpo.verl_harness.session as session
 from experiments.training import train
 from rtpo.run.config import PROJECT
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 
 
 def type_it(words: Sequence[str]) -> None:

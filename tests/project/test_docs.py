@@ -14,7 +14,7 @@ from experiments.training import train
 from rtpo.harness import diagnostics
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.run.config import PROJECT
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 from rtpo.types import GradeOutcome, StopReason, Termination, ToolOutcome
 
 DOCS = PROJECT / "docs"

@@ -14,7 +14,8 @@ from rtpo.envs.toy.math import problems
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
 from rtpo.run.records import JOURNAL, RunFolder
-from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
+from rtpo.run.run import Run, open_harness, open_ledger
+from rtpo.run.stopping import StopRequest
 from rtpo.types import Task
 
 SMALL = ("algorithm=grpo", "algorithm.chains=4", "algorithm.kl=0", "budget.rollouts=16", "budget.tasks_per_step=2")

@@ -34,9 +34,10 @@ from rtpo.harness.budget import Budget, Ledger
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.experiments import Element
+from rtpo.run.lines import model_sha256
 from rtpo.run.model_folder import check_same_model
 from rtpo.run.records import RunFolder
-from rtpo.run.run import Progress, model_sha256
+from rtpo.run.run import Progress
 from rtpo.types import Message, Opening
 
 QUESTION = Opening((Message("user", " compute 12 + 5 * 3"),))

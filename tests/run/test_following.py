@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import compose_config
 
-from experiments import launch
+from experiments import launch, launched
 from rtpo.run.config import PROJECT
 from rtpo.run.records import JOURNAL, LOG, RunFolder
 
@@ -22,7 +22,7 @@ WORK = """
 import sys, time
 from pathlib import Path
 from rtpo.run.records import RunFolder
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 stop = StopRequest()
 with RunFolder(Path(sys.argv[1])).held(), stop.listening():
     print("held", flush=True)
@@ -125,7 +125,7 @@ def test_the_states_of_what_was_saved_and_what_is_trained(
     words = ("main_table", "task=toy_math", "algorithm=rtpo", "seed=0", *started.split(), f"results={results}")
     ((_, state, _, success, *_),) = status(capsys, *words)
     assert (state, success) == ("trained", "50.0 % held-out")
-    (benchmark,) = launch.load(words[0], words[1:]).elements[0].benchmarks
+    (benchmark,) = launched.load(words[0], words[1:]).elements[0].benchmarks
     RunFolder(folder / benchmark).open({})
     with working(folder / benchmark, "evaluate.py") as process:
         assert status(capsys, *words)[0][1] == "evaluating"

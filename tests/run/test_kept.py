@@ -11,7 +11,7 @@ from synthetic_runs import answers, episode, step, update, write_evaluation, wri
 
 from analysis import make_figures, make_tables
 from analysis.load import Frames, keep, load, read_parquet
-from experiments import following, launch
+from experiments import following, launch, launched
 from rtpo.errors import DataError, MachineError
 from rtpo.planning.preflight import problems
 from rtpo.run.experiments import load_experiment
@@ -67,9 +67,9 @@ def test_wherever_keeping_is_stopped_no_run_is_lost(tmp_path: Path) -> None:
     assert seen == [(False, 1)] * 6 + [(False, 0)] * 4 + [(True, 2)] * 2
 
 
-def kept_elements(results: Path, *overrides: str) -> launch.Launched:
+def kept_elements(results: Path, *overrides: str) -> launched.Launched:
     """Elements of today's configurations as finished runs, kept as frames alone."""
-    whole = launch.load("main_table", [*overrides, f"results={results}"])
+    whole = launched.load("main_table", [*overrides, f"results={results}"])
     made = results.with_name("made")
     for element in whole.elements:
         run = element.run
@@ -102,7 +102,7 @@ def test_an_empty_manifest_is_damage_and_no_finished_run(tmp_path: Path) -> None
 def test_a_kept_run_is_done_and_binds_the_settings_of_others(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = kept_elements(results, *ONE, "seed=0")
     assert not kept.incomplete
-    assert launch.load("main_table", [*ONE, "seed=7", f"results={results}"]).incomplete
+    assert launched.load("main_table", [*ONE, "seed=7", f"results={results}"]).incomplete
     assert launch.main(["run", "main_table", *ONE, "seed=0", f"results={results}"]) == 0  # without a start of Ray
     assert "complete: 1 of 1" in capsys.readouterr().out
     assert not kept.elements[0].run.folder.exists()

@@ -17,11 +17,12 @@ from synthetic_runs import step, update, write_run
 from trees import differences
 
 from analysis.run_table import run_table
-from experiments import launch
+from experiments import launch, launched, submission
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import ConfigError
+from rtpo.run.building import leaves
 from rtpo.run.cli import composed
-from rtpo.run.config import PROJECT, RunConfig, compose_run, leaves
+from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.experiments import experiments, load_experiment
 
 PROFILES = ("toy", "a100x8", "a100x1")
@@ -128,8 +129,8 @@ def test_a_wrong_name_or_field_is_refused_by_its_name() -> None:
 
 def test_trials_are_not_in_the_papers_tables() -> None:
     single = ["task=toy_math", "algorithm=rtpo", "seed=0"]
-    assert launch.runs_in_paper(launch.load("main_table", [*single, "experiment_name=trial"])) == []
-    assert len(launch.runs_in_paper(launch.load("main_table", single))) == 1
+    assert launch.runs_in_paper(launched.load("main_table", [*single, "experiment_name=trial"])) == []
+    assert len(launch.runs_in_paper(launched.load("main_table", single))) == 1
 
 
 def test_a_shared_run_is_left_to_its_owner_and_read_by_both_tables(
@@ -145,10 +146,10 @@ def test_a_shared_run_is_left_to_its_owner_and_read_by_both_tables(
     assert launch.main(["submit", "ladder", *small, "algorithm=rtpo,grpo"]) == 0
     assert "2 elements left to other experiments" in capsys.readouterr().out
     assert not asked.exists()
-    ladder = launch.load("ladder", (*small, "algorithm=rtpo,vineppo,grpo"))
-    launch.submit("ladder", ladder, small)
+    ladder = launched.load("ladder", (*small, "algorithm=rtpo,vineppo,grpo"))
+    submission.submit("ladder", ladder, small)
     assert "--array=1 " in asked.read_text()
-    main_table = launch.load("main_table", (*small, "algorithm=rtpo,grpo"))
+    main_table = launched.load("main_table", (*small, "algorithm=rtpo,grpo"))
     assert {each.run.folder for each in main_table.elements} < {each.run.folder for each in ladder.elements}
     assert main_table.elsewhere == {}
 
@@ -161,7 +162,7 @@ def test_a_shared_run_is_left_to_its_owner_and_read_by_both_tables(
 
 
 def test_a_shared_run_that_is_trained_is_evaluated_by_each_experiment(tmp_path: Path) -> None:
-    drift = launch.load("drift", ("profile=a100x8", "seed=0", f"results={tmp_path}"))
+    drift = launched.load("drift", ("profile=a100x8", "seed=0", f"results={tmp_path}"))
     assert drift.elsewhere == {0: "main_table"}
     write_run(tmp_path, "rtpo", 0, [], [], experiment=drift.elements[0].run.experiment_name)
     assert drift.elsewhere == {}

@@ -12,7 +12,7 @@ from whole_runs import assert_same_run
 
 import rtpo.verl_harness.session as session
 from analysis import make_figures, make_tables
-from experiments import launch
+from experiments import launch, launched
 from rtpo.core.files import sha256
 from rtpo.planning.preflight import problems
 from rtpo.run.config import PROJECT
@@ -50,7 +50,7 @@ def test_an_element_is_killed_and_begun_again_beside_the_committed_frames(
     monkeypatch.setattr(session, "open_backend", LocalBackend)
     frames = checksums(committed)
     trial = (TRIAL, f"results={committed}")
-    killed, other = launch.load("main_table", [*SMALL, "seed=0", *trial]).elements
+    killed, other = launched.load("main_table", [*SMALL, "seed=0", *trial]).elements
     assert run_in_a_process(killed.run, kill="between two phases") == -9
     assert RunFolder(killed.run.folder).has_trained
     assert make_tables.main(["--results", str(committed)]) == 0

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from rtpo.run.building import leaves
 from rtpo.run.cli import composed
-from rtpo.run.config import LAUNCH, compose_run, leaves
+from rtpo.run.config import LAUNCH, compose_run
 from rtpo.run.naming import LONGEST, label_of, settings_in, short_name, text
 
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from whole_runs import lines
 
-from experiments import launch
+from experiments import launch, launched, submission
 from rtpo.errors import ConfigError, MachineError
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments
@@ -94,7 +94,7 @@ def test_wrong_overrides_are_refused_before_they_are_submitted(
     monkeypatch.setenv("ELEMENTS", "--comment='no end")
     assert "ELEMENTS" in refusal()
     assert list(tmp_path.iterdir()) == []
-    (element,) = launch.load("main_table", (*ONE, f"results={tmp_path / 'results'}")).elements
+    (element,) = launched.load("main_table", (*ONE, f"results={tmp_path / 'results'}")).elements
     RunFolder(element.run.folder).open(element.run.as_dict())
     (element.run.folder / JOURNAL).write_text("a charge\n")
     assert "optimizer.lr" in refusal("optimizer.lr=0.1")
@@ -128,18 +128,18 @@ def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(
 
 def test_a_pattern_takes_several_experiments() -> None:
     small = ["profile=toy", "task=toy_math", "seed=0"]
-    several = launch.load("ablate_clamp_*", small)
+    several = launched.load("ablate_clamp_*", small)
     assert [experiment.name for experiment in several.experiments] == ["ablate_clamp_tight", "ablate_clamp_wide"]
     assert len(several.elements) == sum(len(experiment.elements) for experiment in several.experiments)
     with pytest.raises(ConfigError):
-        launch.load("ablate_clamp_*", [*small, "algorithm.label=one"])
+        launched.load("ablate_clamp_*", [*small, "algorithm.label=one"])
 
 
 def test_evaluations_take_the_contexts_of_training() -> None:
     overrides = ["profile=a100x8", "algorithm=rtpo", "seed=0", "evaluate.samples=8", "evaluate.seed=3"]
-    credit = launch.load("credit", overrides)
+    credit = launched.load("credit", overrides)
     (element,) = credit.elements
-    evaluation, run = launch.evaluation_of(credit, element), element.run
+    evaluation, run = launched.evaluation_of(credit, element), element.run
     assert evaluation is not None
     assert (evaluation.samples, evaluation.seed, evaluation.rollout_context) == (8, 3, "full")
     assert Path(evaluation.results, evaluation.experiment_name, str(evaluation.label)) == run.folder
@@ -148,9 +148,9 @@ def test_evaluations_take_the_contexts_of_training() -> None:
 def test_starting_three_times_from_one_place_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "logs" / "1_0.starts"
     for place in ("nothing", "step 1", "step 1", "step 2", "step 2"):
-        launch.check_gain(file, place)
+        submission.check_gain(file, place)
     with pytest.raises(MachineError, match=r"launch\.resources\.minutes"):
-        launch.check_gain(file, "step 2")
+        submission.check_gain(file, "step 2")
 
 
 def test_every_launcher_is_bash_and_every_experiment_has_one() -> None:

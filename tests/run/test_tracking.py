@@ -19,7 +19,7 @@ from rtpo.errors import Stopped
 from rtpo.harness.curves import step_curves
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 from rtpo.run.tracking import Tracking, tracked_name
 from rtpo.verl_harness.session import tracker
 

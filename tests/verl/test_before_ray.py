@@ -19,7 +19,7 @@ from whole_runs import config_in
 
 from experiments.training import checked, train
 from rtpo.errors import ConfigError, DataError, MachineError
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 from rtpo.verl_harness import session
 
 start_ray = session.start_ray

@@ -17,7 +17,7 @@ from experiments.training import train
 from rtpo.errors import Stopped
 from rtpo.run.config import RunConfig
 from rtpo.run.records import LINE_FILES, LOG, RunFolder
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 
 STEP_LOGGED = re.compile(r"  step (\d+)  rollouts (\d+)/150  success .*  (\d+\.\d) s$", re.MULTILINE)
 

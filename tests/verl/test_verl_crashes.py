@@ -15,7 +15,7 @@ from whole_runs import assert_same_run, config_in, overrides_in, tensors
 from experiments.training import train
 from rtpo.run.config import PROJECT
 from rtpo.run.records import RunFolder
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 
 SETTINGS = (
     *("deterministic=true", "save.every_steps=1", "save.every_phases=1"),

@@ -21,7 +21,7 @@ from rtpo.envs.toy.math import problems
 from rtpo.errors import Stopped
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 from rtpo.types import Floats, Role
 from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
 from rtpo.verl_harness.session import open_backend

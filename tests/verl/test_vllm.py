@@ -24,7 +24,7 @@ from experiments.training import train
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.errors import InfrastructureError, NonFinite, RTPOError, StaleEngine
 from rtpo.run.config import RunConfig
-from rtpo.run.run import StopRequest
+from rtpo.run.stopping import StopRequest
 from rtpo.types import StopReason, as_ids
 
 T = TypeVar("T")

@@ -1,0 +1,87 @@
+"""The elements of experiments, composed and checked, that launch.py runs or submits."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from experiments import following
+from rtpo.errors import ConfigError
+from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
+from rtpo.planning import preflight
+from rtpo.run.cli import composed
+from rtpo.run.config import PROJECT
+from rtpo.run.experiments import Element, Experiment, check_places, experiments, load_experiment, of_evaluation
+
+
+@dataclass(frozen=True)
+class Launched:
+    """The elements of one or several experiments, in the order of their indices. name: of jobs and logs.
+    evaluation: overrides of experiments/evaluate.py for each."""
+
+    name: str
+    experiments: tuple[Experiment, ...]
+    evaluation: tuple[str, ...]
+
+    @property
+    def elements(self) -> list[Element]:
+        return [element for experiment in self.experiments for element in experiment.elements]
+
+    @property
+    def incomplete(self) -> dict[int, list[str]]:
+        """By index, what of an element is not done."""
+        lacks = (following.missing(element.run.folder, element.benchmarks) for element in self.elements)
+        return {index: what for index, what in enumerate(lacks) if what}
+
+    @property
+    def elsewhere(self) -> dict[int, str]:
+        """By index, the experiment that trains an element's run, where it has not finished it."""
+        owners = {index: self.elements[index].owner for index, what in self.incomplete.items() if "training" in what}
+        return {index: owner for index, owner in owners.items() if owner}
+
+    @property
+    def first(self) -> Experiment:
+        """Any, for the resources, which the profile gives."""
+        return self.experiments[0]
+
+    @property
+    def logs(self) -> Path:
+        return all_logs() / self.name
+
+
+def all_logs() -> Path:
+    return Path(os.environ.get("LOGS", PROJECT / "outputs" / "slurm")).absolute()
+
+
+def load(pattern: str, overrides: Sequence[str]) -> Launched:
+    """Composed and checked, the evaluations too. Raises ConfigError, also for two elements of one folder."""
+    ours, evaluation = of_evaluation(overrides)
+    loaded = tuple(load_experiment(name, ours) for name in experiments(pattern))
+    launch = Launched(pattern.strip("*_"), loaded, tuple(evaluation))
+    check_places(launch.elements)
+    for element in {element.benchmarks: element for element in launch.elements}.values():
+        evaluation_of(launch, element)
+    return launch
+
+
+def evaluation_of(launch: Launched, element: Element) -> EvaluateConfig | None:
+    """Of the trained element on its benchmarks, in the contexts it was trained with. Raises ConfigError."""
+    if not element.benchmarks:
+        return None
+    run = element.run
+    fields = {"checkpoint": run.folder, "results": run.results, "label": run.folder.name}
+    quoted = [f"{name}='{str(value).replace(chr(39), chr(92) + chr(39))}'" for name, value in fields.items()]
+    others = [f"experiment_name={run.experiment_name}", f"seed={run.seed}"]
+    others += [
+        f"benchmarks=[{','.join(element.benchmarks)}]",
+        f"rollout_context={run.algorithm_config.rollout_context}",
+    ]
+    return compose_evaluation(composed("evaluate", [*quoted, *others, *launch.evaluation]))
+
+
+def check(launch: Launched, *, here: bool = False) -> None:
+    """Raises ConfigError for what is missing or cannot be; here: on this machine, which is to run them."""
+    faults = [preflight.problems(each, here=here, evaluation=launch.evaluation) for each in launch.experiments]
+    if any(faults):
+        raise ConfigError("\n".join(dict.fromkeys(chain(*faults))))

@@ -1,0 +1,143 @@
+"""Elements as an array job of SLURM, each started again where it gains (docs/cluster/slurm.md)."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments import following
+from experiments.launched import Launched, check
+from rtpo.core.files import write_whole
+from rtpo.core.names import counted
+from rtpo.errors import ConfigError, MachineError
+from rtpo.run.config import PROJECT
+from rtpo.run.experiments import Element
+from rtpo.run.records import RunFolder
+
+STARTS = 3
+"""an element that starts this often with nothing gained in between fails"""
+TABLES_MINUTES = 30
+
+
+def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
+    """Submit the incomplete elements as an array job, and the job of their tables after it, once all is checked, by
+    SLURM too. Raises ConfigError, MachineError."""
+    check(launch)
+    elements, asked = launch.elements, launch.first.resources
+    needed = elements[0].run.profile.required_cpus
+    if asked.cpus * asked.nodes < needed:
+        raise ConfigError(
+            f"launch.resources.cpus is {asked.cpus} on each of {counted(asked.nodes, 'node')}, and the training "
+            f"processes with their engines need {needed} in all: Ray would wait for ever. Ask for more."
+        )
+    elsewhere = launch.elsewhere
+    for owner in dict.fromkeys(elsewhere.values()):
+        runs = [elements[index].run.label for index, name in elsewhere.items() if name == owner]
+        print(
+            f"{launch.name} reads {counted(len(runs), 'run')} of {owner} ({', '.join(dict.fromkeys(runs))}): submit "
+            f"{owner} too, and {launch.name} again once it is finished, for what is left to evaluate"
+        )
+    waiting = [index for index in launch.incomplete if index not in elsewhere]
+    if not waiting:
+        complete_all = f"all of {counted(len(elements), 'element')} complete"
+        left = f"{counted(len(elsewhere), 'element')} left to other experiments" if elsewhere else complete_all
+        print(f"{launch.name}, profile {launch.first.profile}: {left}")
+        return
+    job, script = options(launch), (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
+    sbatch("--test-only", *job, *script)  # an array that no node could run would be taken
+    launch.logs.mkdir(parents=True, exist_ok=True)
+    array = sbatch(
+        *job,
+        f"--job-name={launch.name}",  # by which `following.jobs_of` knows it
+        f"--array={','.join(map(str, waiting))}" + (f"%{launch.first.at_once}" if launch.first.at_once else ""),
+        f"--output={launch.logs}/%A_%a.log",
+        *script,
+        ray_gpus=elements[0].run.profile.processes,
+    )
+    folders = {str(index): elements[index].run.folder for index in waiting}
+    following.note_jobs(launch.logs, array, folders)
+    tables = [sys.executable, str(PROJECT / "experiments" / "launch.py"), "tables", pattern, *overrides]
+    after = sbatch(
+        f"--job-name={launch.name}_tables",
+        f"--dependency=afterany:{array}",
+        f"--output={launch.logs}/{array}_tables.log",
+        "--ntasks=1",
+        "--mem=4G",
+        f"--time={TABLES_MINUTES}",
+        f"--wrap={shlex.join(tables)}",
+    )
+    done = len(elements) - len(launch.incomplete)
+    complete = f"; {done} of {len(elements)} are complete" if done else ""
+    sent = counted(len(waiting), "element")
+    print(f"{launch.name}, profile {launch.first.profile}: {sent} submitted as job {array}{complete}")
+    print(
+        f"each element: {counted(asked.nodes, 'node')} with {counted(asked.gpus, 'GPU')}, "
+        f"{counted(asked.cpus, 'CPU')} and {asked.memory_gb} GB, "
+        f"at most {asked.minutes} minutes before it is requeued"
+    )
+    print(f"tables: job {after}, after all elements have ended")
+    for index, folder in folders.items():
+        print(f"{array}_{index}: {folder}, log {launch.logs}/{array}_{index}.log")
+
+
+def options(launch: Launched) -> tuple[str, ...]:
+    """Of sbatch, for the elements alone; the variable ELEMENTS has more of them. Raises ConfigError."""
+    try:
+        own = shlex.split(os.environ.get("ELEMENTS", ""))
+    except ValueError as error:
+        raise ConfigError(f"ELEMENTS has no options of sbatch, such as --partition=gpu ({error}).") from error
+    asked = launch.first.resources
+    warning = min(3600, max(60, asked.minutes * 6))  # seconds in which an element ends its phase and saves
+    return (
+        *(f"--nodes={asked.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={asked.cpus}"),
+        *(f"--mem={asked.memory_gb}G", f"--time={asked.minutes}"),
+        *([f"--gpus-per-node={asked.gpus}"] if asked.gpus else []),
+        *(f"--signal=B:USR1@{warning}", "--requeue", "--open-mode=append"),
+        *own,
+    )
+
+
+def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
+    """Submit a job of this interpreter; returns its id. ray_gpus: what Ray is told each node has; verl counts a GPU for
+    each training process, on CPUs too. Raises MachineError with SLURM's words."""
+    # an own job's variables would be taken for those of the submitted one
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
+    if "SLURM_CONF" in os.environ:
+        environment["SLURM_CONF"] = os.environ["SLURM_CONF"]
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    environment["RAY_GPUS"] = str(ray_gpus)
+    # a cluster, or the reader's SBATCH_EXPORT, may be set to export nothing
+    command = ["sbatch", "--parsable", "--export=ALL", f"--chdir={PROJECT}", *arguments]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        here = "run all elements on this machine with python experiments/launch.py run"
+        raise MachineError(f"there is no sbatch here: submit on a machine of the cluster, or {here}.") from None
+    if done.returncode != 0:
+        raise MachineError(f"SLURM refuses the job: {' '.join(done.stderr.split())}")
+    return done.stdout.strip().partition(";")[0]
+
+
+def gained(element: Element) -> str:
+    """A word for how far an element has come, which changes with every save and every question played."""
+    folder = element.run.folder
+    pointer = folder / "checkpoints" / "latest"
+    saved = pointer.read_text() if pointer.exists() else ""
+    played = sum(file.stat().st_size for file in folder.glob("*/samples.jsonl"))
+    return f"{saved} {RunFolder(folder).is_finished} {played}"
+
+
+def check_gain(file: Path, now: str) -> None:
+    """Write down how far an element has come. Raises MachineError at the third start from the same place."""
+    starts = [*(json.loads(file.read_text()) if file.exists() else []), now]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, json.dumps(starts).encode())
+    if len(starts) >= STARTS and len(set(starts[-STARTS:])) == 1:
+        raise MachineError(
+            f"started {STARTS} times with nothing saved in between: a phase takes longer than the time that this "
+            "element gets. Raise launch.resources.minutes, or choose a partition that is not preempted so soon, and "
+            "launch it again."
+        )

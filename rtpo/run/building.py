@@ -1,0 +1,61 @@
+"""Dataclasses from plain values, by pydantic, with sentences that name the field."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from rtpo.core.names import nearest
+from rtpo.errors import ConfigError
+
+LARGEST = 2**53
+"""of whole numbers: beyond it JSON's readers round"""
+
+
+def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
+    """A dataclass of these values; `path` is where they stand. At every depth, fields that its classes do not have are
+    refused, and numbers that are not finite or too large. Raises ConfigError with one sentence a problem: pydantic's,
+    under the field's path."""
+    for name, value in leaves(dict(values), path):
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int | float) and not abs(number) <= LARGEST:
+                raise ConfigError(f"{name} is {value}: use finite numbers of at most {LARGEST} in size.")
+    try:
+        # within a dict, since a dataclass at the top takes no settings of pydantic's; those below take the dict's
+        adapter = TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
+        # as JSON, whose lists may be tuples and whose integers may be floats where all else is strict
+        return adapter.validate_json(json.dumps({path: dict(values)}))[path]
+    except ValidationError as error:
+        sentences: dict[str, str] = {}
+        for problem in error.errors():
+            name, message = _explained(cls, path, problem)
+            sentences[name] = f"{sentences[name]}; or {problem['msg']}" if name in sentences else message
+        raise ConfigError("\n".join(f"{name} {message}." for name, message in sentences.items())) from error
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field below `path` with its value; a list is one."""
+    if not isinstance(tree, dict) or not tree:
+        yield path, tree
+        return
+    for key, value in tree.items():
+        yield from leaves(value, f"{path}.{key}".lstrip("."))
+
+
+def _explained(cls: type[Any], path: str, problem: Any) -> tuple[str, str]:
+    """The field that a problem of pydantic's is of, and what is wrong with it."""
+    *above, last = problem["loc"][1:]
+    owner: Any = cls
+    for part in above:
+        hint = get_type_hints(owner).get(part)
+        owner = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), owner)
+    known = [known.name for known in fields(owner)]
+    is_unknown = problem["type"] == "unexpected_keyword_argument"
+    is_of_union = isinstance(last, str) and last not in known and bool(above)  # one of a field's types
+    name = ".".join([path, *map(str, above), *([str(last)] if is_unknown or not is_of_union else [])]).lstrip(".")
+    if is_unknown:
+        return name, f"is not a field of {owner.__name__}: {nearest(last, known)}"
+    is_missing = problem["type"].startswith("missing")
+    return name, "is missing" if is_missing else f"is {problem['input']!r}: {problem['msg']}"

@@ -1,0 +1,93 @@
+"""The configuration and the manifest of a folder of records, read and checked."""
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rtpo.core.names import missing_file, nearest, some
+from rtpo.errors import DataError
+
+LARGEST_CONFIG = 100_000
+"""values of a config.yaml, of which a run has some hundreds"""
+_AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
+CHECKSUM = b"# sha256 of the lines above: "
+"""before the last line of config.yaml; earlier versions wrote none"""
+# libyaml's, where PyYAML has it, is ten times as fast
+SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_config(file: Path, data: bytes) -> dict[str, Any]:
+    """What the bytes of a folder's config.yaml say. Raises DataError where they are damaged."""
+    text, mark, digest = data.rpartition(CHECKSUM)
+    if mark and digest.decode(errors="replace").strip() != hashlib.sha256(text).hexdigest():
+        raise DataError(f"{file} is damaged (it is not as it was written): {_AGAIN}")
+    try:
+        config = yaml.load(data, Loader=SAFE_LOADER)
+        size = _expanded_size(config, {})
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise DataError(f"{file} is damaged ({' '.join(str(error).split())}): {_AGAIN}") from error
+    if not isinstance(config, dict):
+        raise DataError(f"{file} is damaged (it is not a mapping): {_AGAIN}")
+    if size > LARGEST_CONFIG:
+        raise DataError(f"{file} is damaged (its aliases stand for more than {LARGEST_CONFIG} values): {_AGAIN}")
+    return config
+
+
+def _expanded_size(tree: Any, known: dict[int, float]) -> float:
+    """How many values a YAML tree has, where each alias counts as what it stands for. known: by id, of its parts."""
+    if not isinstance(tree, dict | list):
+        return 1
+    if id(tree) not in known:
+        known[id(tree)] = math.inf  # of a tree that holds itself
+        parts = tree.values() if isinstance(tree, dict) else tree
+        known[id(tree)] = 1 + sum(_expanded_size(part, known) for part in parts)
+    return known[id(tree)]
+
+
+def no_run(folder: Path) -> str:
+    """Why a folder is none of a run, with the runs that are below it, or the nearest that there is."""
+    if below := [file.parent.name for file in sorted(folder.glob("*/config.yaml"))]:
+        return f"{folder} is no run's folder: give that of one of its runs, {some(below)}."
+    if beside := [file.parent.name for file in sorted(folder.parent.glob("*/config.yaml"))]:
+        why = f"{folder} is no run's folder; {nearest(folder.name, beside)}"
+    else:
+        why = f"{folder} is no run's folder" if folder.exists() else missing_file(folder)
+    return f"{why}: give one with a config.yaml, such as results/<experiment>/<run>."
+
+
+def read_manifest(path: Path, schema: int, keys: Collection[str]) -> Mapping[str, Any]:
+    """A manifest. Raises DataError for another schema than `schema`, and where it lacks one of `keys`."""
+    manifest = json_object(path.read_bytes(), str(path), ("schema",))
+    if manifest["schema"] != schema:
+        raise DataError(
+            f"{path} has schema {manifest['schema']!r} and this version reads schema {schema}: use the version of the "
+            "project that made the run, or run it again."
+        )
+    require(manifest, keys, str(path))
+    return manifest
+
+
+def json_object(text: bytes, place: str, keys: Collection[str]) -> Mapping[str, Any]:
+    """Raises DataError for text that is no JSON object with these keys."""
+    try:
+        value = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place} is not JSON ({error}): restore the run's files, or run again.") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{place} is not a JSON object: restore the run's files, or run again.")
+    require(value, keys, place)
+    return value
+
+
+def require(value: Mapping[str, Any], keys: Collection[str], place: str) -> None:
+    """Raises DataError where keys are missing."""
+    missing = [key for key in keys if key not in value]
+    if missing:
+        raise DataError(
+            f"{place} lacks {', '.join(missing)}: it is damaged or of another version; restore it, or run again."
+        )

@@ -1,0 +1,54 @@
+"""A request to stop, by Ctrl-C or a signal."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tqdm import tqdm
+
+from rtpo.errors import Stopped
+
+
+class _PhaseLeft(KeyboardInterrupt):
+    """What asyncio and our own code let through, as they do Ctrl-C."""
+
+
+class StopRequest:
+    """Set by Ctrl-C or SIGTERM: the present phase is finished and saved. A second Ctrl-C stops at once. Another SIGTERM
+    changes nothing: SLURM may send it again while the run is being saved."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._grace: float | None = None
+
+    @contextmanager
+    def listening(self, grace: float | None = None) -> Iterator[None]:
+        """grace: seconds after SIGTERM in which the phase must be finished and saved; None is as long as it takes.
+        Raises Stopped past them, with the last save as it was."""
+        self._grace = grace
+        handlers = {signal.SIGINT: self._hear, signal.SIGTERM: self._hear, signal.SIGALRM: self._leave}
+        previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield
+        except _PhaseLeft:
+            raise Stopped(
+                f"stopped by {self.reason}: the phase was not finished and saved within save.grace {grace:g} s, and is "
+                "left. Run the same command to go on from the last save."
+            ) from None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: Any) -> None:
+        if self.reason is None:
+            self.reason = signal.Signals(number).name
+            tqdm.write(f"{self.reason}: finishing this phase, then saving (Ctrl-C to stop at once, without saving)")
+            if number == signal.SIGTERM and self._grace is not None:
+                signal.setitimer(signal.ITIMER_REAL, max(self._grace, 1e-6))  # 0 would be never
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    def _leave(self, number: int, frame: Any) -> None:
+        raise _PhaseLeft
