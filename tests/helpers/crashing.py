@@ -122,14 +122,24 @@ def run(config: RunConfig, **happens: Name) -> int:
     with pytest.MonkeyPatch.context() as patch:
         # the server, which starts once, does not take sys.path over by itself
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        process = FORKS.Process(target=_run, args=(config,), kwargs=happens)
+        # real verl sets OMP_NUM_THREADS for all that starts later, and the last bits of sums depend on threads
+        process = FORKS.Process(target=_run, args=(config, torch.get_num_threads()), kwargs=happens)
         process.start()
     process.join()
     assert process.exitcode is not None
     return process.exitcode
 
 
-def _run(config: RunConfig, *, kill: Name = None, full: Name = None, damage: Name = None, method: Name = None) -> None:
+def _run(
+    config: RunConfig,
+    threads: int,
+    *,
+    kill: Name = None,
+    full: Name = None,
+    damage: Name = None,
+    method: Name = None,
+) -> None:
+    torch.set_num_threads(threads)
     if method:
         rtpo.algorithms.algorithms = lambda: {"rtpo": method}
     backend = LocalBackend(config)
