@@ -148,3 +148,12 @@ def test_a_room_uses_what_the_map_says_and_nothing_above_it(room: str) -> None:
     if room == "core":
         root = {name for name in names if name.startswith("rtpo.") and room_of(name) is None}
         assert {".".join(name.split(".")[:2]) for name in root} == {"rtpo.errors", "rtpo.types", "rtpo.verbs"}
+
+
+def test_no_large_file_is_tracked_outside_the_records() -> None:
+    """A clone carries every version of a file for ever; adapters of warm starts are shipped, so they may be larger."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    files = [PROJECT / name for name in listed.split("\0") if name and not name.startswith("results/")]
+    assert PROJECT / "README.md" in files
+    most = {file: 6_000_000 if "adapters" in file.parts else 2_000_000 for file in files}
+    assert [str(file) for file in files if file.exists() and file.stat().st_size > most[file]] == []
