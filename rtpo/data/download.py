@@ -1,6 +1,6 @@
-"""Raw files, through Hugging Face's libraries: their cache, retries, token, mirror and offline mode.
+"""Downloads raw files with Hugging Face's libraries, which also cache and retry.
 
-HF_HOME, HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE are theirs. They are imported where they are used: they are slow to.
+Those libraries read HF_HOME, HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE. Functions import them, because imports are slow.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from rtpo.errors import DataError
 
 
 def fetch(known: DataSet) -> tuple[Path, str]:
-    """A set's raw file in Hugging Face's cache, and the commit it is of. Raises DataError saying what to do."""
+    """Download a set's raw file; returns its path in Hugging Face's cache and its commit. Raises DataError."""
     import aiohttp
     import httpx
     from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
@@ -21,23 +21,23 @@ def fetch(known: DataSet) -> tuple[Path, str]:
         with disk_errors(Path("the cache of Hugging Face (HF_HOME)")):
             return _cached(known)
     except (OSError, EntryNotFoundError, RepositoryNotFoundError, httpx.HTTPError, aiohttp.ClientError) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
         if known.gate is not None and isinstance(error, RepositoryNotFoundError):
             terms = f"https://huggingface.co/datasets/{known.gate}"
             remedy = f"accept the terms at {terms} and put a token of yours into HF_TOKEN, or {remedy}"
-        raise DataError(f"{known.name}: {known.source} cannot be had ({said}); {remedy}") from error
+        raise DataError(f"{known.name}: cannot download {known.source} ({reason}); {remedy}") from error
 
 
 def _cached(known: DataSet) -> tuple[Path, str]:
     from datasets import DownloadConfig, DownloadManager
     from huggingface_hub import HfApi, hf_hub_download, parse_hf_uri
 
-    if known.gate is not None:  # wherever its rows are, the Hub says whether the user may read them
+    if known.gate is not None:  # the Hub decides who may read the rows, also where GitHub has a copy
         HfApi().auth_check(known.gate, repo_type="dataset")
     if known.source.startswith("hf://"):
         uri = parse_hf_uri(known.source)
         file = Path(hf_hub_download(uri.id, uri.path_in_repo, repo_type=uri.type, revision=uri.revision))
         return file, file.parts[file.parts.index("snapshots") + 1]
-    # what a commit's URL gives does not change: what is in the cache needs no network
+    # a URL that names a commit always gives the same bytes: a cached file needs no network
     settings = DownloadConfig(use_etag=known.revision == UNVERIFIED, disable_tqdm=True)
     return Path(DownloadManager(download_config=settings).download(known.source)), known.revision

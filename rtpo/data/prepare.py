@@ -1,11 +1,11 @@
-"""The way of a set to its prepared file: raw file, problems, overlaps, sample, manifest (docs/run/data.md).
+"""Prepares a set: gets the raw file, reads its problems, drops overlaps, samples (docs/run/data.md).
 
-In the data folder, written in this order:
+It writes these files to the data folder, in this order:
 
     raw/<name>              a copy of the raw file
-    <name>.dropped.jsonl    the problems left out, and why
-    <name>.jsonl            the prepared file
-    <name>.manifest.json    what it is: a set without one is not there
+    <name>.dropped.jsonl    the problems left out, a `Dropped` a line
+    <name>.jsonl            the prepared file, a `Record` a line
+    <name>.manifest.json    source, checksums and counts; a set without a manifest counts as missing
 """
 
 import hashlib
@@ -27,24 +27,23 @@ from rtpo.rewards.golds import unequal_golds
 from rtpo.types import Task
 
 SCHEMA = 1
-"""of manifests"""
+"""version of the manifest's format"""
 SAMPLE_SEED = 0
 UNEQUAL_GOLDS = "unequal_golds"
-"""the manifest's key for golds of mathematics that no answer can equal; null where there are none"""
+"""the manifest's key for `UnequalGolds` of a mathematics set; null if every gold equals itself"""
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A raw file, as the manifest has it. source: its URL, or the name of the file that stands in for it. revision:
-    UNVERIFIED where none is known. may_differ: it was to be taken whatever its bytes and rows."""
+    """A raw file, as the manifest describes it."""
 
     sha256: str
     bytes: int
-    source: str
-    revision: str
-    date: str
-    stands_in: bool = False
-    may_differ: bool = False
+    source: str  # its URL, or the name of the local file that stands in for it
+    revision: str  # its commit; UNVERIFIED if unknown
+    date: str  # when it was downloaded or copied, in UTC
+    stands_in: bool = False  # the user gave a local file with --from
+    may_differ: bool = False  # the user accepted any checksum and number of rows
 
 
 class DataFolder:
@@ -59,36 +58,38 @@ class DataFolder:
         return self.path / f"{name}.jsonl"
 
     def status(self, name: str) -> str:
-        """`ready`: there as its manifest says, and, to train on, held against the evaluation sets that are there now;
-        `stand-in`: the same of other bytes than the registry's; `stale`: to be prepared again; or `missing`."""
+        """`ready`, `stand-in` (ready, but not the registry's bytes), `stale` (prepare it again) or `missing`.
+
+        A training set is ready only if it was compared with the evaluation sets that are ready now.
+        """
         manifest, file, raw = self._manifest(name), self.file(name), self._kept(name)
         if manifest is None:
             return "missing"
         is_whole = raw is not None and file.exists() and sha256(file) == manifest["sha256"]
-        if raw is None or not is_whole or manifest["against"] != self._to_hold_against(self.registry[name]):
+        if raw is None or not is_whole or manifest["against"] != self._evaluation_sets(self.registry[name]):
             return "stale"
         return "stand-in" if raw.stands_in and raw.sha256 != self.registry[name].sha256 else "ready"
 
     def is_ready(self, name: str) -> bool:
-        """Whether a set, or what stands in for it, can be used as it is."""
+        """Whether the set or its stand-in can be used now."""
         return self.status(name) in ("ready", "stand-in")
 
     def prepare(self, name: str, stand_in: Path | None = None, may_differ: bool = False) -> dict[str, Any]:
-        """Make a set's prepared file, unless it is ready; returns its manifest.
+        """Make a set's prepared file, unless it is ready; returns its manifest. Raises DataError.
 
-        stand_in: a local file in the set's schema, in place of the download. may_differ: whatever its bytes and rows.
-        Raises DataError with what to do.
+        stand_in: a local file in the set's schema, used instead of a download.
+        may_differ: accept the stand-in with any checksum and number of rows.
         """
         known = self.registry[name]
         if known.parse is None:
-            raise DataError(f"{name} is no file but a part of a package: install {known.source} (docs/run/tasks.md)")
+            raise DataError(f"{name} comes with a package, not as a file: install {known.source} (docs/run/tasks.md)")
         if stand_in is None and self.is_ready(name) and (manifest := self._manifest(name)) is not None:
             return manifest
         for needed in known.against:
             if not self.is_ready(needed):
                 raise DataError(f"{name} may share no question with {needed}, which is not ready: prepare {needed} too")
         if stand_in is not None:
-            file, raw = stand_in, self._given(known, stand_in, may_differ)
+            file, raw = stand_in, self._stand_in(known, stand_in, may_differ)
         elif (kept := self._kept(name)) is not None:
             file, raw = self._raw(name), kept
         else:
@@ -96,11 +97,11 @@ class DataFolder:
         records, dropped = parse_file(name, file, known.parse)
         rows = len(records) + len(dropped)
         if not records:
-            raise DataError(f"{name}: {file} has no row to keep: give the set's own file")
+            raise DataError(f"{name}: {file} holds no problem with an answer: give the set's own file")
         if rows != known.rows and not raw.may_differ:
             raise DataError(
-                f"{name} has {rows} rows in {raw.source}, and {known.rows} were expected: give the right file with "
-                f"--from {name}=FILE, or add --accept-other to take one as it is"
+                f"{name} has {rows} rows in {raw.source}, but {known.rows} were expected: give the right file with "
+                f"--from {name}=FILE, or accept this number of rows with --accept-other"
             )
         if file != self._raw(name):
             self._put(self._raw(name), file.read_bytes())
@@ -115,32 +116,32 @@ class DataFolder:
         manifest = read_manifest(self.file(name))
         return manifest if manifest is not None and manifest.get("schema") == SCHEMA else None
 
-    def _given(self, known: DataSet, file: Path, may_differ: bool) -> Raw:
+    def _stand_in(self, known: DataSet, file: Path, may_differ: bool) -> Raw:
         with readable(f"{known.name}:", file):
             content = file.read_bytes()
         checksum = hashlib.sha256(content).hexdigest()
         if known.sha256 not in (UNVERIFIED, checksum) and not may_differ:
             raise DataError(
-                f"{known.name}: {file} has the sha256 {checksum}, and {known.sha256} was expected: give the right "
-                "file, or add --accept-other to take this one as it is"
+                f"{known.name}: {file} has the sha256 {checksum}, but {known.sha256} was expected: give the right "
+                "file, or accept this one with --accept-other"
             )
         revision = known.revision if known.sha256 == checksum else UNVERIFIED
         return Raw(checksum, len(content), file.name, revision, utc_now(), stands_in=True, may_differ=may_differ)
 
     def _fetched(self, known: DataSet) -> tuple[Path, Raw]:
-        """Held to the registry's checksum, or else to that of the first download, which the manifest has."""
+        """Download; raises DataError unless the registry's checksum (else the first download's) matches."""
         file, revision = fetch(known)
         checksum, expected, manifest = sha256(file), known.sha256, self._manifest(known.name)
         remedy = f"remove it to download it anew, or give a file you have with --from {known.name}=FILE"
         if expected == UNVERIFIED and manifest is not None and not manifest["raw"]["stands_in"]:
             expected = manifest["raw"]["sha256"]
-            remedy = f"remove {manifest_path(self.file(known.name))} to take it as it is now"
+            remedy = f"remove {manifest_path(self.file(known.name))} to accept the new file"
         if expected not in (UNVERIFIED, checksum):
-            raise DataError(f"{known.name}: {file} has the sha256 {checksum}, and {expected} was expected: {remedy}")
+            raise DataError(f"{known.name}: {file} has the sha256 {checksum}, but {expected} was expected: {remedy}")
         return file, Raw(checksum, file.stat().st_size, known.source, revision, utc_now())
 
     def _kept(self, name: str) -> Raw | None:
-        """The raw file of the last time, where it is still the one to use."""
+        """The raw file that the last preparation kept; None if it is missing, changed or no longer the registry's."""
         manifest = self._manifest(name)
         if manifest is None or not self._raw(name).exists():
             return None
@@ -150,8 +151,8 @@ class DataFolder:
 
     # the prepared file
 
-    def _to_hold_against(self, known: DataSet) -> dict[str, str]:
-        """The evaluation sets that are ready, with their prepared files' checksums; none for an evaluation set."""
+    def _evaluation_sets(self, known: DataSet) -> dict[str, str]:
+        """Checksums of the evaluation sets that are ready, by name; empty if `known` is an evaluation set itself."""
         if known.role == "eval":
             return {}
         evaluation = [name for name, known in self.registry.items() if known.role == "eval" and self.is_ready(name)]
@@ -160,14 +161,14 @@ class DataFolder:
     def _write(
         self, known: DataSet, raw: Raw, rows: int, records: Sequence[Record], dropped: list[Dropped]
     ) -> dict[str, Any]:
-        name, against = known.name, self._to_hold_against(known)
+        name, against = known.name, self._evaluation_sets(known)
         shared = overlaps(records, [task for other in against for task in read_records(self.file(other))])
         gone = {problem.uid for problem in shared}
         records = [record for record in records if record.uid not in gone]
         dropped = dropped + shared
         if known.sample is not None:
             if len(records) < known.sample and not raw.may_differ:
-                raise DataError(f"{name} has {len(records)} problems to take {known.sample} of: give the whole file")
+                raise DataError(f"{name} has {len(records)} problems and needs {known.sample}: give the whole file")
             records = sample(records, known.sample, SAMPLE_SEED)
         lines = "".join(json.dumps(asdict(problem)) + "\n" for problem in dropped)
         self._put(self.path / f"{name}.dropped.jsonl", lines.encode())
@@ -199,9 +200,9 @@ class DataFolder:
 
 
 def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
-    """The first `count` records, or all, of a seeded order of their questions, in the order they stand in.
+    """Draw `count` records, or all if there are fewer; returns them in file order.
 
-    The order is a function of each question and the seed, so that leaving some records out changes no other place.
+    Each record's rank depends only on its question and the seed, so dropping a record does not change other ranks.
     """
     order = sorted(records, key=lambda record: hashlib.sha256(f"{seed}:{record.question}".encode()).digest())
     taken = {record.uid for record in order[:count]}
@@ -209,17 +210,17 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
 
 
 def normalised(question: str) -> str:
-    """The words and symbols of a question, whatever their case, compatibility forms, punctuation and white space.
+    """A question without case, Unicode compatibility forms, punctuation and extra white space.
 
-    A hyphen that is a minus sign is punctuation too, so two problems of mathematics may be taken for one. That costs a
-    training problem and never an evaluation problem.
+    A minus sign counts as punctuation, so two different mathematics problems can look the same. Then a training problem
+    is lost, never an evaluation problem.
     """
     text = unicodedata.normalize("NFKC", question).casefold()
     return " ".join("".join(" " if unicodedata.category(c)[0] in "PZC" else c for c in text).split())
 
 
 def overlaps(training: Iterable[Record], evaluation: Iterable[Task]) -> list[Dropped]:
-    """The training records whose question is an evaluation task's, each with the uid of the first such task."""
+    """Training records whose question is also in an evaluation set, each with the first such task's uid."""
     known: dict[str, str] = {}
     for task in evaluation:
         known.setdefault(normalised(task.question), task.uid)

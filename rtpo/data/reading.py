@@ -1,4 +1,4 @@
-"""Files of rows, and of tasks that have the same few fields each."""
+"""Reads rows and tasks from Parquet, JSON, JSONL and CSV files."""
 
 import codecs
 import warnings
@@ -29,8 +29,10 @@ SIGNS = {
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row of a file with its place in words. The format is told by the content: Parquet, a JSON array, JSONL, or
-    CSV, whose cells are all text. Raises DataError for a file that is none of these, not whole, or without a row."""
+    """Yield each row of a file with its place, such as `line 3 of data.jsonl`.
+
+    The content decides the format: Parquet, a JSON array, JSONL, or CSV (all cells are text). Raises DataError for
+    another format, a damaged file, or a file without rows."""
     with readable("data file", path), path.open("rb") as file:
         start = file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()
     for sign, what in SIGNS.items():
@@ -49,13 +51,13 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read_task_file(path: str | Path, fields: tuple[str, ...], make: Callable[[Mapping[str, Any]], Task]) -> list[Task]:
-    """The tasks of a file, of which each row has these fields and uid. make: raises DataError. Raises DataError, naming
-    the line."""
+    """Read tasks from a file whose rows have exactly `fields` and uid. `make` turns a row into a task and may raise
+    DataError. Raises DataError naming the line."""
     path, names = Path(path), f"{', '.join(fields)} and uid"
     tasks: dict[str, Task] = {}
     for place, row in read_rows(path):
         if wrong := set(row) ^ {*fields, "uid"}:
-            raise DataError(f"{place} must have the fields {names} and no others; {', '.join(sorted(wrong))} is wrong")
+            raise DataError(f"{place} must have exactly the fields {names}: add or remove {', '.join(sorted(wrong))}")
         if not isinstance(row["uid"], str) or not row["uid"]:
             raise DataError(f"{place}: uid must be text that is not empty")
         try:
@@ -68,7 +70,7 @@ def read_task_file(path: str | Path, fields: tuple[str, ...], make: Callable[[Ma
 
 
 def _rows(path: Path, start: bytes) -> Iterable[Any]:
-    # here, since they are slow to import
+    # imported here because they are slow to import
     import pandas
     from pyarrow import parquet
 
@@ -86,8 +88,8 @@ def _rows(path: Path, start: bytes) -> Iterable[Any]:
     except UnicodeDecodeError as error:
         raise DataError(f"data file {path} is neither Parquet nor UTF-8 text: check what it is") from error
     except (OSError, ValueError, NotImplementedError, pandas.errors.ParserWarning) as error:
-        said = " ".join(str(error).split())
-        raise DataError(f"data file {path} is not whole Parquet, JSON or CSV ({said}): check what it is") from error
+        reason = " ".join(str(error).split())
+        raise DataError(f"data file {path} is not whole Parquet, JSON or CSV ({reason}): check what it is") from error
 
 
 def _json(place: str, text: str) -> Any:

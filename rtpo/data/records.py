@@ -1,4 +1,4 @@
-"""Prepared files: problems of any set in one shape, one JSON object a line (docs/run/data.md)."""
+"""Reads and writes prepared files: one `Record` in JSON per line, for any set (docs/run/data.md)."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -25,24 +25,24 @@ _REMEDY = (
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A problem. uid: `<set>/<the row's id, or its number>`. answers: accepted ones, one or more. meta: JSON values."""
+    """A problem: one line of a prepared file."""
 
-    uid: Text
+    uid: Text  # <set>/<the row's id, or its number>
     question: Text
-    answers: Annotated[tuple[Text, ...], MinLen(1)]
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    answers: Annotated[tuple[Text, ...], MinLen(1)]  # each is accepted
+    meta: Mapping[str, Any] = field(default_factory=dict)  # JSON values
 
 
 _RECORD = TypeAdapter(Record)
 
 
 def manifest_path(path: Path) -> Path:
-    """Where the manifest of a prepared file stands."""
+    """The path of a prepared file's manifest."""
     return path.with_suffix(".manifest.json")
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:
-    """The manifest of a prepared file; None where there is none. Raises DataError for one that cannot be read."""
+    """Read a prepared file's manifest; None if there is no such file. Raises DataError if it cannot be read."""
     file = manifest_path(path)
     try:
         manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -54,17 +54,17 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Write a prepared file, whole or not at all. Raises MachineError for a disk that takes no more."""
+    """Write a prepared file, whole or not at all. Raises MachineError if the disk is full."""
     lines = "".join(json.dumps(asdict(record), ensure_ascii=False) + "\n" for record in records)
     with disk_errors(path):
         write_whole(path, lines.encode())
 
 
 def read_records(path: str | Path) -> list[Task]:
-    """The tasks of a prepared file, or of another format in its shape; `answer` is the tuple of accepted answers.
+    """Read tasks from a prepared file, or another format with its fields. `answer` is the tuple of accepted answers.
 
-    Raises DataError naming the line, for a repeated question or uid too, and for a file that is not the one which the
-    manifest beside it describes.
+    Raises DataError naming the line, also for a repeated question or uid. Raises it if a manifest beside the file
+    describes another file.
     """
     path = Path(path)
     tasks: list[Task] = []
@@ -78,16 +78,16 @@ def read_records(path: str | Path) -> list[Task]:
         tasks.append(task)
     if (manifest := read_manifest(path)) is not None and (checksum := sha256(path)) != manifest.get("sha256"):
         raise DataError(
-            f"{path} has {len(tasks)} rows and the sha256 {checksum}, and its manifest says {manifest.get('rows')} "
-            f"rows and {manifest.get('sha256')}: prepare it again, or give another name to a file you made of it"
+            f"{path} has {len(tasks)} rows and the sha256 {checksum}, but its manifest says {manifest.get('rows')} "
+            f"rows and {manifest.get('sha256')}: prepare it again, or rename a file that you edited"
         )
     return tasks
 
 
 def _read(place: str, row: dict[str, Any]) -> Task:
-    # tables have cells where lines leave a field out
+    # a table has an empty cell where JSONL omits the field
     fields = {name: value for name, value in row.items() if value not in (None, "")}
-    spelled = {name: _spelled(fields[name]) for name in ("answers", "meta") if name in fields}
+    spelled = {name: _cell_value(fields[name]) for name in ("answers", "meta") if name in fields}
     try:
         record = _RECORD.validate_python(fields | spelled)
     except ValidationError as error:
@@ -97,8 +97,8 @@ def _read(place: str, row: dict[str, Any]) -> Task:
     return Task(record.uid, record.question, record.answers, record.meta)
 
 
-def _spelled(value: Any) -> Any:
-    """What a cell of CSV says in JSON; anything else as it is."""
+def _cell_value(value: Any) -> Any:
+    """The JSON value that a CSV cell spells; any other value unchanged."""
     try:
         return parse(value) if isinstance(value, str) else value
     except ValueError:

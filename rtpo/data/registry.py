@@ -1,7 +1,7 @@
-"""The registry: every set of the paper, read from registry.yaml.
+"""The registry of the paper's data sets, read from registry.yaml.
 
-A commit or a checksum stands there only where the bytes were seen. Elsewhere it is `unverified`: the manifest records
-what the first download had, and later ones are compared with that (docs/run/data.md).
+An entry has a commit or checksum only if we saw the file. Otherwise it says `unverified`: the manifest then records the
+first download's checksum, and later downloads must match it (docs/run/data.md).
 """
 
 import re
@@ -19,28 +19,19 @@ UNVERIFIED: Final = "unverified"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
-    """One set.
-
-    source: URL of its raw file, hf:// for one of the Hub, or of where to get it from where it is no file (`parse` is
-    None). sha256: of the raw file; it may be UNVERIFIED.
-    rows: of the raw file.
-    parse: of rtpo/data/sources.py, by its name in the YAML.
-    gate: the Hugging Face data set whose terms a user must have accepted; None where there is none.
-    sample: how many of its problems are taken, in a seeded order; None for all.
-    against: evaluation sets that must be there first, since their questions are not to be trained on.
-    """
+    """One set: an entry of registry.yaml."""
 
     name: str
     role: Literal["train", "eval"]
     kind: Literal["math", "search", "airline"]
-    source: str
+    source: str  # URL of its raw file (hf:// for the Hub), or of the package that contains the set
     licence: str
-    rows: int
-    sha256: str
-    parse: Parser | None = None
-    gate: str | None = None
-    sample: int | None = None
-    against: tuple[str, ...] = ()
+    rows: int  # in the raw file
+    sha256: str  # of the raw file, or UNVERIFIED
+    parse: Parser | None = None  # a function of rtpo/data/sources.py; None for a set inside a package
+    gate: str | None = None  # Hugging Face data set whose terms the user must accept
+    sample: int | None = None  # number of problems to draw; None for all
+    against: tuple[str, ...] = ()  # evaluation sets to prepare first: their questions are kept out of training
     note: str = ""
 
     @property
@@ -58,4 +49,4 @@ def _read(row: dict[str, Any]) -> DataSet:
 REGISTRY: Final[dict[str, DataSet]] = {
     row["name"]: _read(row) for row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 }
-"""by name"""
+"""the sets by name"""

@@ -1,7 +1,7 @@
-"""Raw files to records: for each schema, what is the question and what are the answers.
+"""Parsers of raw files, one for each schema.
 
-A parser takes a row and gives a record whose uid is the row's own, empty where it has none. It raises DataError with
-what is wrong; the caller names the row.
+A parser turns a row into a record. The record's uid is the row's own id, or empty if the row has no id. A parser raises
+DataError without naming the row; the caller adds the row's place.
 """
 
 import ast
@@ -27,22 +27,21 @@ Parser = Callable[[Row], Record]
 
 
 class NoAnswer(DataError):
-    """A row that states no answer, in a set where some may not: it is left out and listed."""
+    """A row without an answer, in a set that may have such rows. It is left out and listed as dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A problem that is not in the prepared file. reason: `no answer`, `repeat` or `overlap`. other: the uid of the
-    problem it repeats; empty where it lacks an answer."""
+    """A problem that is not in the prepared file."""
 
     uid: str
-    reason: str
-    other: str = ""
+    reason: str  # `no answer`, `repeat` or `overlap`
+    other: str = ""  # uid of the problem it repeats; empty for `no answer`
 
 
 def parse_file(name: str, path: Path, parse: Parser) -> tuple[list[Record], list[Dropped]]:
-    """All problems of a set's raw file, in order, and those left out: without an answer, or with the question of an
-    earlier row. Raises DataError naming the row, for a repeated id too."""
+    """Read a raw file; returns its problems in order and the dropped ones (no answer, or a repeated question). Raises
+    DataError naming the row, also for a repeated id."""
     records: list[Record] = []
     dropped: list[Dropped] = []
     questions: dict[str, str] = {}
@@ -71,7 +70,7 @@ def parse_file(name: str, path: Path, parse: Parser) -> tuple[list[Record], list
 
 
 def _text(row: Row, *names: str) -> str:
-    """The first of these fields that is there, stripped at its ends. Raises DataError where it is no text."""
+    """The first of these fields that the row has, stripped. Raises DataError if it is missing, empty or not text."""
     value = next((row[name] for name in names if row.get(name) is not None), None)
     if not isinstance(value, str) or not value.strip():
         raise DataError(f"has no {' or '.join(names)}: text was expected")
@@ -88,7 +87,7 @@ def _id(row: Row, *names: str) -> str:
 
 
 def _answer(value: Any) -> str:
-    """An answer as text: 27.0 is 27. Raises DataError for what is neither text nor a finite number, and for none."""
+    """An answer as text: 27.0 becomes 27. Raises DataError unless it is non-empty text or a finite number."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     is_number = type(value) is int or (isinstance(value, float) and math.isfinite(value))
@@ -98,7 +97,7 @@ def _answer(value: Any) -> str:
 
 
 def _aliases(value: Any) -> tuple[str, ...]:
-    """Accepted answers, each once: of a list, or of text that spells one. Other text is one answer, commas and all."""
+    """Accepted answers without repeats, from a list or text that spells one. Other text is one answer, never split."""
     if isinstance(value, str) and value.strip().startswith("["):
         value = _spelled_list(value.strip())
     if not isinstance(value, list):
@@ -109,7 +108,7 @@ def _aliases(value: Any) -> tuple[str, ...]:
 
 
 def _spelled_list(text: str) -> Any:
-    """What a list spelled in JSON or Python holds; the text itself where it spells none, such as `[sic]`."""
+    """The list that text spells in JSON or Python; the text itself if it spells no list, such as `[sic]`."""
     for read in (json.loads, ast.literal_eval):
         try:
             value = read(text)
@@ -123,8 +122,8 @@ def _spelled_list(text: str) -> Any:
 
 
 def gsm8k(row: Row) -> Record:
-    """A worked solution that ends in `#### n`: n without its commas. Annotations `<<48/2=24>>` become
-    meta["annotations"], pairs of expression and value."""
+    """GSM8K: a worked solution ends in `#### n`; the answer is n without commas. Annotations such as `<<48/2=24>>`
+    become meta["annotations"], pairs of expression and value."""
     solution, marker, last = _text(row, "answer").rpartition("####")
     number = last.replace(",", "").strip()
     if not marker or not number:
@@ -148,8 +147,8 @@ def boxed(row: Row) -> Record:
 
 
 def olympiad(row: Row) -> Record:
-    """OlympiadBench, open-ended: `final_answer` is a list of one text in which `$` marks LaTeX. Its unit, where it has
-    one, is not part of the answer."""
+    """OlympiadBench, open-ended: `final_answer` is a list of one text, with `$` around LaTeX. A unit is not part of the
+    answer."""
     final = row.get("final_answer")
     if not isinstance(final, list) or len(final) != 1 or not isinstance(final[0], str):
         raise DataError(f"has the final_answer {final!r}: a list of one text was expected")
@@ -199,8 +198,8 @@ def hle(row: Row) -> Record:
 
 
 def xbench(row: Row) -> Record:
-    """xbench-DeepSearch as released: prompt and answer are Base64 of the text XOR the row's canary, byte by byte. A row
-    with a question instead, and no canary, is one of ARPO's decrypted copy."""
+    """xbench-DeepSearch as released: Base64 of the prompt and answer, each XORed with the row's canary byte by byte. A
+    row with `question` and no canary comes from ARPO's decrypted copy."""
     if row.get("canary") is None and "question" in row:
         return plain(row)
     canary = _text(row, "canary").encode()
