@@ -1,9 +1,8 @@
-"""GRPO with a baseline for each state: an extension of this project. A path's turn is compared with the prompt's other
-paths that took this turn in the same state. The baseline is shrunk towards that of the state before.
+"""GRPO with a baseline for each state, an extension by this project. A turn's baseline is the mean return of the
+prompt's other paths in the same state. It is shrunk towards the path's baseline one turn earlier.
 
-Some of a prompt's paths may be forks: they start in a state of another path. So states recur even where they would not
-by themselves. A fork counts as one rollout. It is trained only on the turns that it sampled itself, and enters
-baselines only there; its earlier turns belong to another path.
+Some of a prompt's paths may be forks: they start in a state that another path reached, so paths share more states.
+A fork counts as one rollout. Only turns that it sampled itself are trained and enter baselines.
 """
 
 from collections import defaultdict
@@ -26,10 +25,10 @@ ForkTurn = int | Literal["uniform", "estimated"]
 @dataclass(frozen=True)
 class AnchoredConfig(GRPOConfig):
     """chains: rollouts of each prompt, forks included, 2 or more.
-    shrinkage: kappa; the baseline of the state before counts as much as this many returns.
-    forks: how many of the chains start at a boundary of another.
-    fork_turn: the turn of that boundary. uniform: each fork draws one of the turns 1 to K-1. estimated: uniform until
-        the returns of a data step differ, then the turn that this step's returns name (`most_saved`).
+    shrinkage: kappa; the baseline one turn earlier weighs as much as this many returns.
+    forks: number of the chains that start at a boundary of another chain.
+    fork_turn: turn of that boundary. uniform: each fork draws a turn from 1 to K-1. estimated: uniform until a data
+        step has unequal returns; from then on `best_fork_turn` of that step.
     """
 
     shrinkage: float
@@ -49,8 +48,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: AnchoredConfig) -> Non
 def with_forks(harness: Harness, groups: Sequence[Group], config: AnchoredConfig) -> list[Group]:
     """Each prompt's chains, then their forks.
 
-    A fork's turn is drawn without regard to the chains' lengths. Its parent is one of the chains that reached this
-    turn; if there is none, the fork is not made. So no fork depends on what its parent did from this turn on.
+    The draw of a fork's turn ignores the chains' lengths. Its parent is one of the chains that reached this turn; if no
+    chain reached it, the fork is not sampled. So no fork depends on what its parent did from this turn on.
     """
     turn = harness.state.get("fork_turn", "uniform") if config.fork_turn == "estimated" else config.fork_turn
     uniform = harness.random("forks").integers(1, harness.max_turns, (len(groups), config.forks))
@@ -61,14 +60,14 @@ def with_forks(harness: Harness, groups: Sequence[Group], config: AnchoredConfig
     forked = [
         (*group, *(fork for (fork,) in islice(forks, len(row)))) for group, row in zip(groups, places, strict=True)
     ]
-    if config.fork_turn == "estimated" and turn == "uniform" and (best := most_saved(forked)):
+    if config.fork_turn == "estimated" and turn == "uniform" and (best := best_fork_turn(forked)):
         harness.state["fork_turn"] = best
         harness.log("fork_turn", best)
     return forked
 
 
 def fork_places(chains: Group, turns: Sequence[int]) -> list[Boundary]:
-    """A boundary for each of these turns. The chains that reached the turn take it in rotation; a turn that none
+    """One boundary for each entry of `turns`, in rotation from the chains that reached this turn. A turn that no chain
     reached is left out."""
     places = []
     for number, k in enumerate(turns):
@@ -77,31 +76,31 @@ def fork_places(chains: Group, turns: Sequence[int]) -> list[Boundary]:
     return places
 
 
-def most_saved(groups: Sequence[Group]) -> int | None:
-    """The turn t with the largest (1 - f_t) x (turns that chains take from t on). Forks there remove most noise from
-    the baselines. None if returns do not differ, or no fork and its parent are both graded.
+def best_fork_turn(groups: Sequence[Group]) -> int | None:
+    """The turn t with the largest (1 - f_t) x (turns that chains take from t on): forks there remove the most noise
+    from baselines. None if all returns are equal, or if no fork and its parent are both graded.
 
-    f_t is the share of a return's variance that arises after S_t (docs/results/theory.md). Its estimate is the variance
-    between a fork and its parent, divided by that between the chains of a prompt. f_t alone would favour late turns,
-    since it falls with t.
+    f_t is the share of a return's variance that arises after S_t (docs/results/theory.md). It is estimated as the
+    variance between a fork and its parent over the variance between a prompt's chains. 1 - f_t alone would favour late
+    turns, since f_t falls with t.
     """
     chains = [[path for path in group if path.parent_uid is None and path.is_graded] for group in groups]
     between = [np.var([path.reward for path in group], ddof=1) for group in chains if len(group) > 1]
     variance = float(np.mean(between)) if between else 0.0
     lengths = [len(path.turns) for group in chains for path in group]
-    halves: defaultdict[int, list[float]] = defaultdict(list)
+    fork_variances: defaultdict[int, list[float]] = defaultdict(list)
     for group in groups:
         rewards = {path.uid: path.reward for path in group if path.is_graded}
         for path in group:
             if path.uid in rewards and path.parent_uid in rewards:
-                halves[path.start_k].append((path.reward - rewards[path.parent_uid]) ** 2 / 2)
-    if not variance or not halves:
+                fork_variances[path.start_k].append((path.reward - rewards[path.parent_uid]) ** 2 / 2)
+    if not variance or not fork_variances:
         return None
-    saved = {
-        t: (1 - float(np.mean(ahead)) / variance) * sum(max(0, length - t) for length in lengths)
-        for t, ahead in halves.items()
+    noise_removed = {
+        t: (1 - float(np.mean(values)) / variance) * sum(max(0, length - t) for length in lengths)
+        for t, values in fork_variances.items()
     }
-    return max(sorted(saved), key=saved.__getitem__)
+    return max(sorted(noise_removed), key=noise_removed.__getitem__)
 
 
 def anchored_credit(group: Sequence[Rollout], config: AnchoredConfig) -> list[list[float]]:
@@ -114,25 +113,24 @@ def anchored_credit(group: Sequence[Rollout], config: AnchoredConfig) -> list[li
 
 
 def baselines(path: Rollout, group: Sequence[Rollout], config: AnchoredConfig) -> list[float]:
-    """B(S_k) = (sum of the others' returns at S_k + kappa B(S_{k-1})) / (their number + kappa), for each turn k of the
-    path. B(S_0) is the others' mean return.
+    """B(S_k) = (sum of the peers' returns + kappa B(S_{k-1})) / (number of peers + kappa), for each turn k of the path.
 
-    The others are the group's other paths that sampled turn k themselves in this state. Given S_k, neither their
-    returns nor their number depend on this path's turn k, so E[gradient x B] is 0 (tested). Without others at S_0 all
-    baselines are the path's own return, so its advantages are 0.
+    Peers are the group's other paths that sampled turn k themselves, in the same state. B(S_0) is their mean return.
+    Given S_k, neither their returns nor their number depend on this path's turn k. So E[gradient x B] is 0 (tested).
+    Without peers at S_0, all baselines are the path's own return, so its advantages are 0.
     """
     values: list[float] = []
     for k in range(len(path.turns)):
-        here = path.turns[k].snapshot.digest
-        others = [
+        state = path.turns[k].snapshot.digest
+        peers = [
             other.reward
             for other in group
-            if other is not path and other.start_k <= k < len(other.turns) and other.turns[k].snapshot.digest == here
+            if other is not path and other.start_k <= k < len(other.turns) and other.turns[k].snapshot.digest == state
         ]
         if k > 0:
-            values.append((sum(others) + config.shrinkage * values[-1]) / (len(others) + config.shrinkage))
-        elif others:
-            values.append(float(np.mean(others)))
+            values.append((sum(peers) + config.shrinkage * values[-1]) / (len(peers) + config.shrinkage))
+        elif peers:
+            values.append(float(np.mean(peers)))
         else:
             return [path.reward] * len(path.turns)
     return values
@@ -142,13 +140,13 @@ def check(config: AnchoredConfig) -> list[str]:
     problems = check_grpo(config)
     if config.shrinkage <= 0:
         problems.append(
-            f"algorithm.shrinkage is {config.shrinkage}: a state that one path alone came to has the baseline of the "
-            "one before; use a number above 0."
+            f"algorithm.shrinkage is {config.shrinkage}: a state that only one path reached needs the baseline of the "
+            "turn before; use a number above 0."
         )
     if not 0 <= config.forks <= config.chains - 2:
         problems.append(
-            f"algorithm.forks is {config.forks} and algorithm.chains {config.chains}: forks are some of the chains, "
-            "and two others are compared at S_0; use 0 or more, and at least 2 fewer than chains."
+            f"algorithm.forks is {config.forks} and algorithm.chains {config.chains}: S_0 needs two chains that are "
+            "not forks; use forks of 0 or more, and at least 2 fewer than chains."
         )
     if isinstance(config.fork_turn, int) and config.fork_turn < 1:
         problems.append(f"algorithm.fork_turn is {config.fork_turn}: a fork at S_0 is a chain; use 1 or more.")
@@ -160,9 +158,9 @@ ALGORITHM = Algorithm(
     step=step,
     rollouts_per_task=rollouts_per_task,
     check=check,
-    plan="n independent chains, of which some may be forked from others at one turn",
-    credit="return minus the others' mean in the same state, shrunk towards the baseline of the state before, over the "
-    "prompt's standard deviation",
+    plan="n chains, of which some may be forks of the others from one turn",
+    credit="return minus the other paths' mean in the same state, shrunk towards the baseline one turn earlier, over "
+    "the prompt's standard deviation",
     schedule="one update a step",
     contexts="recorded c_k, or flattened history",
     loss="token clip",

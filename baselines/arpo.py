@@ -1,9 +1,9 @@
 """ARPO: paths grow turn by turn, and branch more often where the policy is less certain than at the path's first turn.
 
-There are two rules. `probabilistic` (published code): after a turn that did not end it, a path branches with
-probability alpha + beta dH; with alpha = 1 it always does. `threshold` (paper): it branches before a turn if alpha +
-beta dH > tau. dH is the turn's entropy minus that of the path's first turn. A branch is a new path: its first turn is
-the first that it samples. A path's own return is in its prompt's mean.
+dH is a turn's entropy minus that of the path's first turn. There are two rules. `probabilistic` (published code): after
+a turn that did not end it, a path branches with probability alpha + beta dH; with alpha = 1 always. `threshold`
+(paper): a path branches before a turn if alpha + beta dH > tau. A branch is a new path, so its "first turn" is the
+first that it samples itself. The prompt's mean return includes the path's own.
 """
 
 import math
@@ -24,9 +24,9 @@ from rtpo.verbs import Algorithm, Harness, PathConfig
 class ARPOConfig(PathConfig):
     """paths: finished paths of a prompt, 2 or more. roots: paths begun at once.
     rule: when a path branches (see the module). alpha: the rule's constant. beta: weight of dH.
-    tau: threshold of the `threshold` rule, null for the other.
-    entropy_tokens, top_logprobs: a turn's entropy covers this many first tokens, and this many largest log-probs of
-        each. It is in units of ln |V|: the sum over these tokens (`probabilistic`) or their mean (`threshold`).
+    tau: threshold of the `threshold` rule; null for `probabilistic`.
+    entropy_tokens, top_logprobs: a turn's entropy covers its first `entropy_tokens` tokens and the `top_logprobs`
+        largest log-probs of each. Its unit is ln |V|. It is the tokens' sum (`probabilistic`) or mean (`threshold`).
     advantage: `soft` gives all tokens of a path its own z-score; `hard` gives a turn the mean z-score of the paths that
         share it.
     """
@@ -44,17 +44,17 @@ class ARPOConfig(PathConfig):
 
 @dataclass
 class Prompt:
-    """Where a prompt's paths begin, how many have begun, and those that have ended."""
+    """A prompt's root, the number of paths begun there or at branches, and the paths that ended."""
 
     root: Boundary
     begun: int
     ended: list[Rollout] = field(default_factory=list)
 
 
-Taken = tuple[Rollout, float | None]
-"""a path after a turn, and the entropy of its first turn; None if this turn is its first"""
+Sampled = tuple[Rollout, float | None]
+"""a path whose last turn was just sampled, and its first turn's entropy; None if it has only this turn"""
 Start = tuple[Boundary, float | None]
-"""where a turn is sampled, and the first turn's entropy of the path it extends; None begins a path"""
+"""a boundary to sample a turn from, and the first turn's entropy of the path to extend; None for a new path"""
 
 
 def step(harness: Harness, tasks: Sequence[Task], config: ARPOConfig) -> None:
@@ -62,43 +62,43 @@ def step(harness: Harness, tasks: Sequence[Task], config: ARPOConfig) -> None:
     rng, scale = harness.random("branch"), math.log(harness.vocabulary_size)
     groups = harness.rollout(tasks, n=config.roots, role=Role.CHAIN, turns=1, top_logprobs=config.top_logprobs)
     prompts = [Prompt(group[0].boundary(0), config.roots) for group in groups]
-    taken: list[list[Taken]] = [[(path, None) for path in group] for group in groups]
-    while any(starts := [next_starts(*pair, scale, rng, config) for pair in zip(prompts, taken, strict=True)]):
+    sampled: list[list[Sampled]] = [[(path, None) for path in group] for group in groups]
+    while any(starts := [next_starts(*pair, scale, rng, config) for pair in zip(prompts, sampled, strict=True)]):
         places = [place for mine in starts for place, _ in mine]
         grown = harness.rollout(places, n=1, role=Role.BRANCH, turns=1, top_logprobs=config.top_logprobs)
         paths = iter(path for (path,) in grown)
-        taken = [[(next(paths), first) for _, first in mine] for mine in starts]
+        sampled = [[(next(paths), first) for _, first in mine] for mine in starts]
     rows = [row for prompt in prompts for row in path_rows(prompt.ended, config)]
     harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
 def next_starts(
-    prompt: Prompt, taken: Sequence[Taken], scale: float, rng: np.random.Generator, config: ARPOConfig
+    prompt: Prompt, sampled: Sequence[Sampled], scale: float, rng: np.random.Generator, config: ARPOConfig
 ) -> list[Start]:
-    """Where a prompt's next turns start: the tips of open paths, then new branches. If there is neither, one fresh
-    root, unless `paths` have begun."""
-    going: list[Start] = []
-    begun: list[Start] = []
-    for path, first in taken:
-        now = entropy(path, scale, config)
-        first = now if first is None else first
+    """The starts of a prompt's next turns: the tips of open paths, then new branches. If there are none,
+    one new root, unless `paths` have begun."""
+    extended: list[Start] = []
+    branches: list[Start] = []
+    for path, first_entropy in sampled:
+        last_entropy = entropy(path, scale, config)
+        first_entropy = last_entropy if first_entropy is None else first_entropy
         if path.tip is None:
             prompt.ended.append(path)
         else:
-            going.append((path.tip, first))
-        place = path.tip if config.rule == "probabilistic" else path.boundary(len(path.turns) - 1)
-        rise = config.beta * (now - first)
+            extended.append((path.tip, first_entropy))
+        boundary = path.tip if config.rule == "probabilistic" else path.boundary(len(path.turns) - 1)
+        rise = config.beta * (last_entropy - first_entropy)
         if config.tau is None:
-            # clipped as published
+            # clipped as in the published code
             is_due = bool(np.clip(rng.random() - rise, 0.0, 1.0) <= config.alpha)
         else:
             is_due = config.alpha + rise > config.tau
-        if place is not None and is_due and prompt.begun + len(begun) < config.paths:
-            begun.append((place, None))
-    if not going and not begun and prompt.begun < config.paths:
-        begun.append((prompt.root, None))
-    prompt.begun += len(begun)
-    return going + begun
+        if boundary is not None and is_due and prompt.begun + len(branches) < config.paths:
+            branches.append((boundary, None))
+    if not extended and not branches and prompt.begun < config.paths:
+        branches.append((prompt.root, None))
+    prompt.begun += len(branches)
+    return extended + branches
 
 
 def entropy(path: Rollout, scale: float, config: ARPOConfig) -> float:
@@ -135,13 +135,13 @@ def check(config: ARPOConfig) -> list[str]:
     problems = []
     if config.paths < 2 or not 1 <= config.roots <= config.paths:
         problems.append(
-            f"algorithm.paths is {config.paths} and algorithm.roots {config.roots}: use 2 paths or more, and 1 to that "
-            "many roots."
+            f"algorithm.paths is {config.paths} and algorithm.roots {config.roots}: use paths of 2 or more, and "
+            "roots from 1 to paths."
         )
     if (config.rule == "threshold") == (config.tau is None):
         problems.append(
             f"algorithm.rule is {config.rule} and algorithm.tau {config.tau}: use the threshold rule with a tau (0.5 "
-            "in the paper), or the probabilistic rule, which draws, with algorithm.tau=null."
+            "in the paper), or the probabilistic rule with algorithm.tau=null."
         )
     for name, value in [("entropy_tokens", config.entropy_tokens), ("top_logprobs", config.top_logprobs)]:
         if value < 1:

@@ -1,7 +1,8 @@
 """GiGPO on GRPO's chains (arXiv 2505.10978): a turn is also compared with the prompt's other turns in the same state.
 
-Rewards come only at the end and are not discounted, so the return from any state is the chain's return. For a turn
-alone in its state the second term is 0. A chain's own return is in the mean of its prompt and in those of its states.
+Rewards come only at the end and are not discounted, so the return from any state is the chain's return. A turn without
+others in its state has a state advantage of 0. Both means, of the prompt and of the state, include the chain's own
+return.
 """
 
 import math
@@ -18,9 +19,9 @@ from rtpo.verbs import Algorithm, Harness
 
 @dataclass(frozen=True)
 class GiGPOConfig(GRPOConfig):
-    """omega: weight of the advantage among the turns in the same state.
-    normalise_std: divide both advantages by their standard deviations, within the group and within the state; GiGPO's
-        code has one `mode` for both, too.
+    """omega: weight of the advantage within the state.
+    normalise_std: divide both advantages by their standard deviations, within the group and within the state. GiGPO's
+        code also sets both by one `mode`.
     """
 
     omega: float
@@ -34,17 +35,17 @@ def step(harness: Harness, tasks: Sequence[Task], config: GiGPOConfig) -> None:
 
 
 def state_credit(group: Sequence[Rollout], config: GiGPOConfig) -> list[list[float]]:
-    """A_k = A^E + omega A^S: the advantage within the group, and that among the turns in the same state (same
+    """A_k = A^E + omega A^S: the advantages within the group and within the state (turns with the same snapshot
     digest)."""
-    stood: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    turns_in_state: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for i, chain in enumerate(group):
         for turn in chain.turns:
-            stood[turn.snapshot.digest].append((i, turn.k))
+            turns_in_state[turn.snapshot.digest].append((i, turn.k))
     credit = [[a] * len(chain.turns) for a, chain in zip(group_credit(group, config), group, strict=True)]
-    for turns in stood.values():
+    for turns in turns_in_state.values():
         returns = [group[i].reward for i, _ in turns]
-        for (i, k), among in zip(turns, group_advantages(returns, config.normalise_std), strict=True):
-            credit[i][k] += config.omega * float(among)
+        for (i, k), advantage in zip(turns, group_advantages(returns, config.normalise_std), strict=True):
+            credit[i][k] += config.omega * float(advantage)
     return credit
 
 
@@ -61,7 +62,7 @@ ALGORITHM = Algorithm(
     rollouts_per_task=rollouts_per_task,
     check=check,
     plan="n independent chains",
-    credit="return's z-score within the prompt plus omega times its z-score among the turns taken in the state",
+    credit="return's z-score within the prompt plus omega times its z-score among turns in the same state",
     schedule="one update a step",
     contexts="recorded c_k, or flattened history",
     loss="token clip",

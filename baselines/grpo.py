@@ -1,5 +1,5 @@
-"""GRPO on multi-turn trajectories: n independent chains for each prompt, one advantage for all tokens of a chain. A
-chain's own return is in the group's mean.
+"""GRPO on multi-turn trajectories: n independent chains for each prompt, one advantage for all tokens of a chain. The
+group's mean includes the chain's own return.
 
 With `training_context=flattened` and stripped rollouts it is the paper's GRPO baseline (eq. flat-short). With
 `recorded` it is the control: only what training conditions on differs.
@@ -35,7 +35,7 @@ def step(harness: Harness, tasks: Sequence[Task], config: GRPOConfig) -> None:
 
 def chain_rows(groups: Sequence[Group], config: GRPOConfig, credit: Credit | None = None) -> list[TrainRow]:
     """Rows of the graded chains. A chain's weight is spread evenly over its trained tokens, in either training context.
-    Of a fork only its own turns are trained. credit: replaces GRPO's advantages."""
+    Only turns that a path sampled itself are trained. credit: replaces GRPO's advantages."""
     graded = [[chain for chain in group if chain.is_graded] for group in groups]
     rows = []
     for group in filter(None, graded):

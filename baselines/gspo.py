@@ -1,7 +1,7 @@
 """GSPO on multi-turn trajectories: GRPO's chains and advantages, but one clipped ratio for each row instead of each
 token.
 
-A chain's own return is in the group's mean.
+The group's mean includes the chain's own return.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from rtpo.verbs import Algorithm, SequenceClip
 
 @dataclass(frozen=True)
 class GSPOConfig(grpo.GRPOConfig):
-    """dual_clip: null; a sequence's ratio has no dual clip.
-    old_logprobs: the ratio's denominator. Clip ranges as narrow as in GSPO's paper need ratios that begin at 1. Under
-        flattened history the engine's log-probs (`rollout`) do not give such ratios.
+    """dual_clip: null; the loss has no dual clip for a sequence's ratio.
+    old_logprobs: the ratio's denominator. The narrow clip ranges of GSPO's paper need ratios that start at 1. Under
+        flattened history, ratios to the engine's log-probs (`rollout`) do not.
 
     A flattened chain is one row, so it has one ratio; with recorded contexts each turn has its own.
     """

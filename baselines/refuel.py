@@ -1,5 +1,5 @@
-"""REFUEL: a path, sampled again from one random turn. The difference of the two log-ratios at this turn is fitted to
-the difference of the returns. A path's own return is in the pair's mean."""
+"""REFUEL: each path is sampled a second time from one random turn on. The loss fits the difference of the two
+log-ratios at this turn to the difference of the returns. The pair's mean includes the path's own return."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, SquaredPair
 
 @dataclass(frozen=True)
 class REFUELConfig(AlgorithmConfig):
-    """pairs: for each prompt, 1 or more. eta: scale of the return difference, above 0.
+    """pairs: number for each prompt, 1 or more. eta: scale of the return difference, above 0.
     clip_low, clip_high: not used by this loss.
 
     With one epoch of one mini-batch, the log-ratios are 0 at the only optimizer step. It is then a plain policy
@@ -38,21 +38,21 @@ def step(harness: Harness, tasks: Sequence[Task], config: REFUELConfig) -> None:
 
 
 def pair_rows(firsts: Sequence[Rollout], boundaries: Sequence[Boundary], seconds: Sequence[Group]) -> list[TrainRow]:
-    """The turn at the boundary, of both members in neighbouring rows. A member's advantage is its return minus the
-    pair's mean.
+    """Two neighbouring rows for each pair: the turn at the boundary of both paths. A path's advantage is its return
+    minus the pair's mean.
 
-    A pair is left out if its two turns have the same ids, or if a member could not be graded. A pair with equal returns
-    is kept: after the first step it pulls its log-ratios together.
+    A pair is left out if its two turns have the same ids, or if one of its paths could not be graded. A pair with equal
+    returns is kept: after the first optimizer step the loss pulls its log-ratios together.
     """
     rows = []
     for first, boundary, (second,) in zip(firsts, boundaries, seconds, strict=True):
-        members = [(rollout, rollout.turns[boundary.k]) for rollout in (first, second)]
-        ids, other_ids = (turn.output_ids.tobytes() for _, turn in members)
+        pair = [(path, path.turns[boundary.k]) for path in (first, second)]
+        ids, other_ids = (turn.output_ids.tobytes() for _, turn in pair)
         if first.is_graded and second.is_graded and ids != other_ids:
             advantages = sibling_advantages([first.reward, second.reward])
             rows += [
-                turn_row(turn, rollout, float(advantage), 0.5, boundary.uid)
-                for (rollout, turn), advantage in zip(members, advantages, strict=True)
+                turn_row(turn, path, float(advantage), 0.5, boundary.uid)
+                for (path, turn), advantage in zip(pair, advantages, strict=True)
             ]
     return rows
 
@@ -67,8 +67,8 @@ def check(config: REFUELConfig) -> list[str]:
         problems.append(f"algorithm.pairs is {config.pairs}: use 1 or more.")
     if config.training_context != "recorded":
         problems.append(
-            f"algorithm.training_context is {config.training_context}: a pair shares the c_k both turns were sampled "
-            "from; use recorded."
+            f"algorithm.training_context is {config.training_context}: both turns of a pair are sampled from one "
+            "c_k; use recorded."
         )
     return problems
 
@@ -78,7 +78,7 @@ ALGORITHM = Algorithm(
     step=step,
     rollouts_per_task=rollouts_per_task,
     check=check,
-    plan="n chains, each continued anew once from a random realised turn",
+    plan="n chains, each sampled again once from a random realised turn",
     credit="difference of the pair's returns, no std",
     schedule="one update a step, several epochs",
     contexts="recorded c_k",

@@ -1,9 +1,9 @@
-"""SeeUPO: chains are sampled once, then updated turn by turn, from the last turn to the first. Each chain is weighted
-by how far the updates so far moved the policy on it.
+"""SeeUPO: chains are sampled once, then updated turn by turn, from the last turn to the first. A chain's
+advantage is multiplied by M, which measures how far earlier updates moved the policy on this chain.
 
-With `training_context=recorded` it is the official algorithm: each turn in the context it was sampled in. With
-`flattened` it is SeeUPO as the RTPO paper describes it. A chain that did not take a turn has no part in that turn's
-update. A chain's own return is in its prompt's mean.
+With `training_context=recorded` it is the official algorithm: each turn is trained in the context it was sampled in.
+With `flattened` it is SeeUPO as the RTPO paper describes it. A turn's update leaves out chains without this turn. The
+prompt's mean includes the chain's own return.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class SeeUPOConfig(AlgorithmConfig):
     """chains: rollouts for each prompt, 2 or more.
     advantage_limit: bound of the advantages' size, after standardisation over the batch's chains.
     factor_low, factor_high: bounds of a turn's sequence ratio, and of M, the product of a chain's ratios.
-    order: of the turns; the method's is `reverse`.
+    order: of the turns' updates; SeeUPO's is `reverse`.
     old_logprobs: the ratio's denominator, from the trainer before each turn's update (`recompute`) or from the engine
         (`rollout`).
     """
@@ -49,36 +49,36 @@ def step(harness: Harness, tasks: Sequence[Task], config: SeeUPOConfig) -> None:
     turns = range(harness.max_turns)
     order = turns[::-1] if config.order == "reverse" else turns
     for k in order:
-        taking = [chain for chain in chains if len(chain.turns) > k]
-        if not taking:
+        with_turn = [chain for chain in chains if len(chain.turns) > k]
+        if not with_turn:
             continue
         rows = [
             turn_row(
                 chain.turns[k],
                 chain,
                 advantages[chain.uid] * factor[chain.uid],
-                1 / len(taking),
+                1 / len(with_turn),
                 chain.task.uid,
                 config.training_context,
             )
-            for chain in taking
+            for chain in with_turn
         ]
         update = harness.update(
             rows, config.loss, epochs=config.epochs, minibatches=config.minibatches, before=k != order[-1]
         )
         if update.optimizer_steps and k != order[-1]:
-            move(factor, taking, update.before, harness.score(rows), config)
+            update_factors(factor, with_turn, update.before, harness.score(rows), config)
 
 
-def move(
+def update_factors(
     factor: dict[str, float],
     chains: Sequence[Rollout],
     before: Sequence[Floats],
     after: Sequence[Floats],
     config: SeeUPOConfig,
 ) -> None:
-    """Update the factor M of each chain: M <- clip(M x clip(s)). s = exp(mean(log pi_new - log pi_old)) is its turn's
-    sequence ratio."""
+    """Update each chain's factor: M <- clip(M x clip(s)). s = exp(mean(log pi_new - log pi_old)) is the turn's sequence
+    ratio."""
     for chain, old, new in zip(chains, before, after, strict=True):
         ratio = np.exp(np.mean(new - old, dtype=np.float64))
         product = factor[chain.uid] * ratio.clip(config.factor_low, config.factor_high)
@@ -91,7 +91,7 @@ def chain_advantages(groups: Sequence[Group], limit: float) -> dict[str, float]:
     centred = centred_returns(groups)
     if not centred:
         return {}
-    # rounded, so that what is 0 is no rounding residue
+    # rounded, so that a score of 0 is exactly 0
     scores = standardised(list(centred.values())).round(6).clip(-limit, limit)
     return dict(zip(centred, scores.tolist(), strict=True))
 
@@ -132,9 +132,9 @@ ALGORITHM = Algorithm(
     check=check,
     plan="n independent chains",
     credit="return minus the prompt's mean, standardised over the batch's chains, times the clipped product of the "
-    "chain's sequence ratios of the turns already updated",
+    "chain's sequence ratios at the turns already updated",
     schedule="one update for each turn, in reverse, on the same rollouts",
     contexts="recorded c_k (official), or flattened history (as the paper describes it)",
     loss="sequence clip",
-    trained="turn k of every chain that took it, at its update",
+    trained="turn k of every chain that took it, in that turn's update",
 )

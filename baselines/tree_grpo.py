@@ -1,5 +1,5 @@
 """Tree-GRPO: chains grow into trees by branches from random nodes. A leaf (finished path) is compared with the leaves
-of its prompt and of its tree. Its own return is in both means."""
+of its prompt and of its tree. Both means include its own return."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ Tree = list[Rollout]
 
 @dataclass(frozen=True)
 class TreeGRPOConfig(PathConfig):
-    """trees: M for each prompt. expansions: L, the rounds of growth. branches: N, the new leaves of each tree in a
-    round, from nodes drawn with replacement."""
+    """trees: M, for each prompt. expansions: L, rounds of growth. branches: N, new leaves of a tree in each round,
+    from nodes drawn with replacement."""
 
     trees: int
     expansions: int
@@ -33,8 +33,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: TreeGRPOConfig) -> Non
     for _ in range(config.expansions):
         drawn: list[Boundary] = []
         for tree in trees:
-            there = nodes(tree)
-            drawn += [there[i] for i in rng.integers(len(there), size=config.branches)]
+            choices = nodes(tree)
+            drawn += [choices[i] for i in rng.integers(len(choices), size=config.branches)]
         leaves = [leaf for (leaf,) in harness.rollout(drawn, n=1, role=Role.BRANCH)]
         for i, tree in enumerate(trees):
             tree += leaves[i * config.branches : (i + 1) * config.branches]
@@ -43,7 +43,7 @@ def step(harness: Harness, tasks: Sequence[Task], config: TreeGRPOConfig) -> Non
 
 
 def nodes(tree: Tree) -> list[Boundary]:
-    """Where branches can start: the root, and the end of every turn but a path's last, each once."""
+    """The boundaries where branches can start, each once: the root, and the end of every turn except a path's last."""
     own = [leaf.boundary(k) for leaf in tree for k in range(leaf.start_k + 1, len(leaf.turns))]
     return [tree[0].boundary(0), *own]
 

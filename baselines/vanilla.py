@@ -1,4 +1,4 @@
-"""Vanilla: the model as it is, evaluated and never trained. It takes no rollout of the budget."""
+"""Vanilla: the model as it is, evaluated and never trained. It uses no rollouts of the budget."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness
 
 
 def step(harness: Harness, tasks: Sequence[Task], config: AlgorithmConfig) -> None:
-    raise AssertionError("vanilla has no step: one would take no rollouts")
+    raise AssertionError("vanilla is never trained, so it has no step")
 
 
 ALGORITHM = Algorithm(

@@ -1,8 +1,8 @@
-"""GRPO with state baselines at their ceiling: rungs c, d and e of the ladder (docs/method/methods.md).
+"""GRPO with nearly exact state baselines: rungs c, d and e of the ladder (docs/method/methods.md).
 
-A chain's turn k is compared with V(S_k), the mean return of many continuations of its boundary, in place of the
-group's mean. They are sampled beside the budget: what such credit could be worth, not a method to compare.
-At S_0 it is the group's mean, in which the chain's own return is, but for fresh continuations.
+The baseline of a chain's turn k is V(S_k), the mean return of many continuations of its boundary. Continuations are not
+charged to the budget: the rungs show what such credit is worth at best, and are no methods to compare. Without `fresh`,
+V(S_0) is the group's mean, the chain's own return included.
 """
 
 from collections import defaultdict
@@ -24,10 +24,10 @@ Order = Literal["together", "reverse"]
 
 @dataclass(frozen=True)
 class StateValuesConfig(GRPOConfig):
-    """continuations: of each later boundary, beside the budget; V(S_k) is the mean of their returns.
+    """continuations: number for each later boundary, outside the budget; V(S_k) is the mean of their returns.
     order: one update of all turns (`together`), or one for each turn from the last (`reverse`).
-    fresh: before each turn's update synchronise, continue the turn's boundaries anew, and train one continuation of
-        each against the mean of the others, in place of the chain.
+    fresh: before each turn's update, synchronise and continue the turn's boundaries anew. In place of each chain, train
+        one continuation against the mean of the boundary's other continuations.
     """
 
     continuations: int
@@ -58,13 +58,13 @@ def train(harness: Harness, rows: Sequence[TrainRow], config: StateValuesConfig)
 
 
 def state_credit(harness: Harness, groups: Sequence[Group], config: StateValuesConfig) -> Credit:
-    """A_k = (R - V(S_k)) over the group's scale; V(S_0) is the group's mean, as GRPO's. A turn none of whose
-    continuations could be graded has advantage 0."""
-    places = shared_places(groups, range(1, harness.max_turns))
-    continued = continuations(harness, places, config)
+    """A_k = (R - V(S_k)) / the group's scale; V(S_0) is the group's mean, as in GRPO. The advantage is 0
+    if no continuation could be graded."""
+    boundaries = shared_boundaries(groups, range(1, harness.max_turns))
+    continued = continuations(harness, boundaries, config)
     values = {
         (chain.uid, k): float(np.mean(returns))
-        for (k, chains), group in zip(places, continued, strict=True)
+        for (k, chains), group in zip(boundaries, continued, strict=True)
         if (returns := [path.reward for path in group if path.is_graded])
         for chain in chains
     }
@@ -85,16 +85,16 @@ def state_credit(harness: Harness, groups: Sequence[Group], config: StateValuesC
 
 
 def fresh_rows(harness: Harness, groups: Sequence[Group], k: int, config: StateValuesConfig) -> list[TrainRow]:
-    """Of each chain's S_k one continuation's turn k, against the mean return of the others; scaled, weighed and tied as
-    the chain's own would be."""
+    """Rows of turn k: for each chain one continuation of its S_k, against the mean return of the boundary's others. The
+    scale is that of the chain's group, so a tied group stays tied."""
     scale = {
         chain.uid: group_scale([each.reward for each in group], config.normalise_std)
         for group in groups
         for chain in group
     }
-    places = shared_places(groups, [k])
+    boundaries = shared_boundaries(groups, [k])
     rows = []
-    for (_, chains), paths in zip(places, continuations(harness, places, config), strict=True):
+    for (_, chains), paths in zip(boundaries, continuations(harness, boundaries, config), strict=True):
         graded = [path for path in paths if path.is_graded]
         for chain, path in zip(chains, graded, strict=False):
             others = [other.reward for other in graded if other is not path]
@@ -105,23 +105,23 @@ def fresh_rows(harness: Harness, groups: Sequence[Group], k: int, config: StateV
     return rows
 
 
-Place = tuple[int, Sequence[Rollout]]
-"""k, and the chains of a prompt whose S_k has one state and one context"""
+SharedBoundary = tuple[int, Sequence[Rollout]]
+"""k, and the chains of one prompt that have the same state and context at S_k"""
 
 
-def shared_places(groups: Sequence[Group], turns: Sequence[int]) -> list[Place]:
-    places: defaultdict[tuple[int, int, str, bytes], list[Rollout]] = defaultdict(list)
+def shared_boundaries(groups: Sequence[Group], turns: Sequence[int]) -> list[SharedBoundary]:
+    boundaries: defaultdict[tuple[int, int, str, bytes], list[Rollout]] = defaultdict(list)
     for i, group in enumerate(groups):
         for chain in group:
             for k in (k for k in turns if k < len(chain.turns)):
                 turn = chain.turns[k]
-                places[i, k, turn.snapshot.digest, turn.context_ids.tobytes()].append(chain)
-    return [(k, chains) for (_, k, _, _), chains in places.items()]
+                boundaries[i, k, turn.snapshot.digest, turn.context_ids.tobytes()].append(chain)
+    return [(k, chains) for (_, k, _, _), chains in boundaries.items()]
 
 
-def continuations(harness: Harness, places: Sequence[Place], config: StateValuesConfig) -> list[Group]:
-    """A place's chains share them."""
-    starts = [chains[0].boundary(k) for k, chains in places]
+def continuations(harness: Harness, boundaries: Sequence[SharedBoundary], config: StateValuesConfig) -> list[Group]:
+    """`config.continuations` paths from each boundary, shared by its chains."""
+    starts = [chains[0].boundary(k) for k, chains in boundaries]
     return harness.rollout(starts, n=config.continuations, role=Role.FREE) if starts else []
 
 
@@ -133,8 +133,8 @@ def check(config: StateValuesConfig) -> list[str]:
     problems = check_grpo(config)
     if config.training_context != "recorded":
         problems.append(
-            f"algorithm.training_context is {config.training_context}: a turn has a baseline of its own, in the c_k it "
-            "was sampled from; use recorded."
+            f"algorithm.training_context is {config.training_context}: turn k has its own baseline, in the c_k it was "
+            "sampled from; use recorded."
         )
     if config.continuations < 1:
         problems.append(f"algorithm.continuations is {config.continuations}: V(S_k) is their mean; use 1 or more.")
@@ -145,7 +145,7 @@ def check(config: StateValuesConfig) -> list[str]:
     if config.fresh and config.continuations < max(2, config.chains):
         problems.append(
             f"algorithm.fresh is true, algorithm.continuations {config.continuations} and algorithm.chains "
-            f"{config.chains}: chains in one state train one continuation each; use at least as many continuations."
+            f"{config.chains}: chains in one state train different continuations; use at least as many continuations."
         )
     return problems
 
@@ -155,10 +155,10 @@ ALGORITHM = Algorithm(
     step=step,
     rollouts_per_task=rollouts_per_task,
     check=check,
-    plan="n independent chains; beside the budget, many continuations of every later boundary",
+    plan="n independent chains; outside the budget, many continuations of every later boundary",
     credit="return minus the mean of the boundary's continuations (k = 0: the prompt's mean), over the prompt's "
     "standard deviation",
-    schedule="one update a step; or one for each turn, in reverse; or with continuations sampled anew before each",
+    schedule="one update a step; or one for each turn, in reverse, with or without new continuations before each",
     contexts="recorded c_k",
     loss="token clip",
     trained="all model tokens of every chain; or turn k of a fresh continuation",

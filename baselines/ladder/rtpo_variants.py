@@ -1,4 +1,4 @@
-"""RTPO that forks a share of the realised boundaries; with `forked` 1 it is RTPO."""
+"""RTPO that forks only a share of the realised boundaries; with `forked` = 1 it is RTPO."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 class RTPOVariantsConfig(AlgorithmConfig):
     """trunks: M, anchors for each prompt.
     group_size: G, 3 or more; G-1 siblings are forked from each boundary that is forked.
-    forked: share of a data step's boundaries that are forked, drawn anew in each; 1 for all.
+    forked: share of a data step's boundaries that are forked, drawn anew in each step; 1 forks all.
     """
 
     trunks: int
@@ -44,9 +44,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: RTPOVariantsConfig) ->
 def drawn(
     realised: Mapping[int, Sequence[Boundary]], share: float, rng: np.random.Generator
 ) -> dict[int, list[Boundary]]:
-    """That share of the boundaries, the same of every turn's. Which of them is even, so that an update has the same
-    mean whatever the share is. A turn whose share is less than one boundary is in some steps not forked, and then not
-    trained."""
+    """Draw this share of every turn's boundaries. All boundaries of a turn are equally likely, so an update's mean does
+    not depend on the share. If a turn's share is below one boundary, some steps neither fork nor train the turn."""
     ends = np.cumsum([len(boundaries) for boundaries in realised.values()])
     total = max(1, int(share * int(ends[-1])))
     counts = np.diff(np.floor(ends * total / ends[-1] + rng.random()).astype(int), prepend=0)
@@ -58,8 +57,8 @@ def drawn(
 
 
 def rollouts_per_task(config: RTPOVariantsConfig, max_turns: int) -> int:
-    """Worst case: every trunk takes all K turns. Of a step's tasks together: forks are drawn over all of them, so that
-    one may have more where others have fewer."""
+    """Worst case: every trunk takes all K turns. The bound is for the mean of a step's tasks: a single
+    task may exceed it, since forks are drawn over all tasks."""
     forks = int(np.ceil(config.forked * config.trunks * max_turns))
     return config.trunks + forks * (config.group_size - 1)
 

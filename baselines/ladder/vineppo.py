@@ -1,6 +1,6 @@
-"""VinePPO on GRPO's terms (arXiv 2410.01679): few chains, and each later boundary's value from continuations of it.
+"""VinePPO on GRPO's chains (arXiv 2410.01679): continuations of each later boundary estimate its value.
 
-They are rollouts of the budget, and are not trained. A chain's own return is in V(S_0), the chains' mean.
+Continuations are charged to the budget, so chains are few. They are not trained. V(S_0) is the chains' mean return.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from rtpo.verbs import Algorithm, Harness
 
 @dataclass(frozen=True)
 class VinePPOConfig(GRPOConfig):
-    """continuations: of each later boundary of a chain; V(S_k) is the mean of their returns.
-    normalise_std: divide by the standard deviation of all returns of the prompt, those of continuations among them.
+    """continuations: number for each later boundary of a chain; V(S_k) is the mean of their returns.
+    normalise_std: divide by the standard deviation of all the prompt's returns, continuations included.
     """
 
     continuations: int
@@ -37,8 +37,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: VinePPOConfig) -> None
     }
 
     def credit(group: Sequence[Rollout]) -> list[list[float]]:
-        """A_k = V(S_{k+1}) - V(S_k) over the scale. V(S_0) is the chains' mean, V after the last turn the chain's
-        return, and a boundary none of whose continuations could be graded has the value of the one after it."""
+        """A_k = (V(S_{k+1}) - V(S_k)) / scale. V(S_0) is the chains' mean return. V after the last turn is the chain's
+        return. If no continuation of a boundary could be graded, its value is that of the next boundary."""
         rewards = [chain.reward for chain in group]
         sampled = [r for chain in group for k in range(1, len(chain.turns)) for r in returns[chain.uid, k]]
         scale = group_scale([*rewards, *sampled], config.normalise_std)
@@ -73,9 +73,9 @@ ALGORITHM = Algorithm(
     step=step,
     rollouts_per_task=rollouts_per_task,
     check=check,
-    plan="n independent chains; some continuations of every later boundary",
-    credit="mean return of the next boundary's continuations minus that of this one's, over the standard deviation of "
-    "all returns of the prompt",
+    plan="n independent chains; a few continuations of every later boundary",
+    credit="mean return of the next boundary's continuations minus mean return of this boundary's, over the standard "
+    "deviation of all the prompt's returns",
     schedule="one update a step",
     contexts="recorded c_k, or flattened history",
     loss="token clip",

@@ -101,9 +101,9 @@ def test_the_estimated_turn_is_the_one_after_the_luck() -> None:
     harness = harness_on(coin_game(), learning_rate=0.0)
     chains = harness.rollout(tasks(500), n=config.chains - config.forks, role=Role.CHAIN)
     groups = anchored.with_forks(harness, chains, config)
-    assert anchored.most_saved(groups) == harness.state["fork_turn"] == 1
+    assert anchored.best_fork_turn(groups) == harness.state["fork_turn"] == 1
     forks = [path for group in anchored.with_forks(harness, chains, config) for path in group if path.start_k]
     assert {fork.start_k for fork in forks} == {1}
     anchored.with_forks(other := harness_on(coin_game()), chains, replace(config, fork_turn="uniform"))
     assert other.state == {}
-    assert anchored.most_saved([group[:1] for group in groups]) is None
+    assert anchored.best_fork_turn([group[:1] for group in groups]) is None

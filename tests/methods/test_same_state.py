@@ -81,6 +81,6 @@ def test_the_turn_that_saves_most_has_little_variance_left(shares: tuple[float, 
         replace(path(f"f{t}", "sxy", 1 - (share / 2) ** 0.5, start_k=t), parent_uid="a")
         for t, share in enumerate(shares, start=1)
     ]
-    assert anchored.most_saved([(*chains, *forks)]) == best
-    assert anchored.most_saved([chains]) is None
-    assert anchored.most_saved([(chains[0], *forks)]) is None
+    assert anchored.best_fork_turn([(*chains, *forks)]) == best
+    assert anchored.best_fork_turn([chains]) is None
+    assert anchored.best_fork_turn([(chains[0], *forks)]) is None

@@ -12,7 +12,7 @@ from methods import IDS, TASKS, advantage_of, finished, one_step, parts_of, spel
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, in_turn, scripted_harness, solver
 from tables import harness_on, lure
 
-from baselines.seeupo import move, step
+from baselines.seeupo import step, update_factors
 from rtpo.algorithms import configured
 from rtpo.theory.tabular import tasks
 from rtpo.types import Role, Rollout, TrainRow
@@ -70,7 +70,7 @@ def test_the_factor_is_a_product_of_bounded_sequence_ratios(before: float, ratio
     """A chain of two tokens moves by this ratio in the geometric mean; another has no part in the turn."""
     chains: Any = [SimpleNamespace(uid="a")]
     old, factor = np.array([-1.0, -2.0], np.float32), {"a": before, "b": 1.0}
-    move(factor, chains, [old], [old + np.array([2 * np.log(ratio), 0], np.float32)], CONFIG)
+    update_factors(factor, chains, [old], [old + np.array([2 * np.log(ratio), 0], np.float32)], CONFIG)
     assert factor == {"a": pytest.approx(after, abs=1e-6), "b": 1.0}
 
 
