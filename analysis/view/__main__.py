@@ -1,6 +1,7 @@
 """Write one HTML page with rollouts of a run (docs/results/figures.md):
 
     python -m analysis.view results/reference/rtpo-seed0
+    python -m analysis.view RUN/BENCHMARK --question UID    the samples of a question that an evaluation keeps
 
 A tree has the kept paths of one question in one step. Trees with the most unequal rewards come first. The page needs no
 server and no network.
@@ -21,7 +22,7 @@ from rtpo.run.model_folder import load_tokenizer
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of a run, finished or not")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run or one of its evaluations, finished or not")
     parser.add_argument("--step", type=whole(0), help="keep the trees of this step alone")
     parser.add_argument("--question", help="keep the trees of the question with this uid alone")
     parser.add_argument("--trees", type=whole(1), default=20, help="at most so many trees; default: %(default)s")

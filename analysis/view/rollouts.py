@@ -1,6 +1,8 @@
-"""A run's recorded rollouts as trees, read from its `rollouts.jsonl` and checked line by line."""
+"""A run's recorded rollouts as trees, read from its `rollouts.jsonl`, or from an evaluation's `samples.jsonl`, and
+checked line by line."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,7 @@ from analysis.run_folder import unchanged
 from rtpo.core.names import some
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
-from rtpo.run.reading import no_run, read_config, read_manifest
+from rtpo.run.reading import json_object, no_run, read_config, read_manifest
 from rtpo.run.records import SCHEMA
 
 Ids = tuple[int, ...]
@@ -122,7 +124,8 @@ class RecordedTree:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run's configuration and its trees, the most unequal first. is_finished: whether it has a manifest."""
+    """A run's configuration and its trees, the most unequal first; of one of its evaluations, those of questions that
+    keep contexts, as of step 0. is_finished: whether it has a manifest."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -143,24 +146,32 @@ class RecordedRun:
 
 
 def load_recorded(folder: Path) -> RecordedRun:
-    """A run, finished or not; of a run that is not finished, the whole lines. Raises DataError for a folder without a
-    run or without rollouts, a file that its manifest's checksum contradicts, and a damaged line."""
-    settings, manifest, file = (folder / name for name in ("config.yaml", "manifest.json", "rollouts.jsonl"))
+    """A run or one of its evaluations, RUN/BENCHMARK, finished or not; of what is not finished, the whole lines. Raises
+    DataError for a folder without a run or without rollouts, a file that its manifest's checksum contradicts, and a
+    damaged line."""
+    is_evaluation = (folder / "samples.jsonl").exists()
+    settings, manifest = (folder.parent if is_evaluation else folder) / "config.yaml", folder / "manifest.json"
+    file = folder / ("samples.jsonl" if is_evaluation else "rollouts.jsonl")
     if not settings.exists():
-        raise DataError(no_run(folder))
+        raise DataError(no_run(settings.parent))
     read = Path.read_bytes
     if is_finished := manifest.exists():
         read = partial(unchanged, checksums=read_manifest(manifest, SCHEMA, ("files",))["files"])
-    config = read_config(settings, read(settings))
-    lines = read(file).split(b"\n")[:-1] if file.exists() else []
+    config = read_config(settings, settings.read_bytes() if is_evaluation else read(settings))
+    lines = dict(enumerate(read(file).split(b"\n")[:-1] if file.exists() else [], start=1))
+    if is_evaluation:
+        paths = {number: json_object(line, f"{file} line {number}", ()).get("path") for number, line in lines.items()}
+        lines = {number: json.dumps(path).encode() for number, path in paths.items() if path is not None}
     if not lines:
-        raise DataError(f"{file} has no rollouts: a run keeps some with samples_per_rollout=1 or more.")
+        field = "contexts" if is_evaluation else "samples_per_rollout"
+        raise DataError(f"{file} has no rollouts: some are kept with {field}=1 or more.")
     return RecordedRun(folder, config, is_finished, _trees(file, lines))
 
 
-def _trees(file: Path, lines: Iterable[bytes]) -> list[RecordedTree]:
+def _trees(file: Path, lines: Mapping[int, bytes]) -> list[RecordedTree]:
+    """lines: by their numbers in the file."""
     trees: dict[tuple[int, str], dict[str | None, SampledPath]] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in lines.items():
         try:
             path = SampledPath.model_validate_json(line)
         except ValidationError as error:

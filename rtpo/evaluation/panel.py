@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from rtpo.core.bounds import Count, Million, Text
+from rtpo.core.bounds import Count, Million, Natural, Text
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256, utc_now
 from rtpo.core.seeds import stream_seed
@@ -29,6 +29,7 @@ from rtpo.rewards.boxes import BOX, last_box
 from rtpo.rewards.qa import output_hit, score
 from rtpo.rewards.qa_reward import QASettings
 from rtpo.run.config import FolderName, SamplingConfig, TaskConfig, portable, read_tree
+from rtpo.run.lines import sample_line
 from rtpo.run.provenance import provenance
 from rtpo.run.tasks import check_prompts, load_tasks
 from rtpo.tools.protocol import visible_text
@@ -56,7 +57,8 @@ class EvaluateConfig:
     in this process. label: of the checkpoint in the records; null for one made of its name. data: the folder of
     prepared files. benchmarks: by name, of configs/benchmarks/; each evaluates its held-out set. search, reward: what
     those of them that search share. limit: the most questions of each; null for all. samples: rollouts a question. ks:
-    of pass@k and pass^k. batch: questions in flight."""
+    of pass@k and pass^k. batch: questions in flight. contexts: questions of each benchmark, the first ones, whose
+    samples keep their turns with the contexts that the policy saw."""
 
     checkpoint: Text
     experiment_name: FolderName
@@ -70,6 +72,7 @@ class EvaluateConfig:
     samples: Million
     ks: tuple[int, ...]
     batch: Count
+    contexts: Natural
     rollout_context: RolloutContext
     decoding: SamplingConfig
     machine: str | None
@@ -191,6 +194,7 @@ async def _sample(
         **episode_facts(rollout, world.chat, panel.task.env in QA_ENVIRONMENTS),
         "retries": len(retries),
         "seconds": round(seconds, 3),
+        "path": sample_line(0, rollout) if position < config.contexts else None,
     }
 
 

@@ -57,7 +57,7 @@ def model_sha256(folder: str) -> dict[str, str]:
     return {path.name: sha256(path) for path in sorted(Path(folder).glob("*.safetensors"))}
 
 
-def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained]) -> dict[str, Any]:
+def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained] = ()) -> dict[str, Any]:
     """A rollout for the records: ids as they were, where it was forked, and what of `trained` is this path's."""
     return path_facts(step, rollout) | {
         "turns": [

@@ -16,6 +16,7 @@ from scripted import TOKENIZER
 from transformers import Qwen3ForCausalLM
 
 import rtpo.verl_harness.session as session
+from analysis.view import __main__ as view
 from rtpo.core.files import sha256
 from rtpo.errors import ConfigError, DataError, Held, MachineError
 from rtpo.evaluation.panel import EvaluateConfig
@@ -27,7 +28,7 @@ from rtpo.run.records import RunFolder
 def greedy(tmp_path: Path) -> EvaluateConfig:
     config = evaluation_in(tmp_path)
     decoding = replace(config.decoding, temperature=0.0)
-    return replace(config, checkpoint=str(WARM_START), decoding=decoding, samples=1, ks=(1,), limit=6)
+    return replace(config, checkpoint=str(WARM_START), decoding=decoding, samples=1, ks=(1,), limit=6, contexts=0)
 
 
 @pytest.fixture
@@ -46,22 +47,20 @@ def run(tmp_path: Path) -> tuple[Path, RunConfig]:
     return config.folder, config
 
 
+class SavedTrainer(LocalBackend):
+    """Loads what `run` saved."""
+
+    def load(self, folder: Path) -> None:
+        (folder / "state.pt").write_bytes((folder / "model.pt").read_bytes())
+        super().load(folder)
+
+
 def test_a_folder_a_server_a_run_and_a_profile_with_the_same_weights_give_the_same_answers(
     greedy: EvaluateConfig, run: tuple[Path, RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, run_config = run
-    opened: list[RunConfig] = []
-
-    class Trainer(LocalBackend):
-        def __init__(self, config: RunConfig) -> None:
-            opened.append(config)
-            super().__init__(config)
-
-        def load(self, folder: Path) -> None:
-            (folder / "state.pt").write_bytes((folder / "model.pt").read_bytes())
-            super().load(folder)
-
-    monkeypatch.setattr(session, "open_backend", Trainer)
+    opener = Mock(side_effect=SavedTrainer)
+    monkeypatch.setattr(session, "open_backend", opener)
     evaluate(greedy)
     evaluate(replace(greedy, checkpoint=str(path)))
     with Server(Qwen3ForCausalLM.from_pretrained(WARM_START), TOKENIZER) as server:
@@ -73,6 +72,7 @@ def test_a_folder_a_server_a_run_and_a_profile_with_the_same_weights_give_the_sa
     assert lines[0] == lines[1] == lines[2] == lines[3]
     assert any(line["calls"].get("calculator", {}).get("executed") for line in lines[0])
 
+    opened = [call.args[0] for call in opener.call_args_list]
     assert opened[0] == run_config
     rollout = OmegaConf.create(opened[1].verl).actor_rollout_ref.rollout
     assert (opened[1].profile.platform, rollout.name, opened[1].model.path) == ("cuda", "vllm", str(WARM_START))
@@ -87,6 +87,23 @@ def test_a_folder_a_server_a_run_and_a_profile_with_the_same_weights_give_the_sa
     weights = path / "checkpoints" / "step00003" / "weights" / "model.pt"
     assert (ran["save"], ran["policy_version"], ran["model_sha256"]) == ("step00003", 7, {"model.pt": sha256(weights)})
     assert (server_s["model"], server_s["model_sha256"], server_s["url"]) == ("org/served", "unknown", server.url)
+
+
+def test_the_rollout_page_shows_the_questions_whose_contexts_an_evaluation_keeps(
+    greedy: EvaluateConfig, run: tuple[Path, RunConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, of_run = run
+    monkeypatch.setattr(session, "open_backend", SavedTrainer)
+    place = {"results": of_run.results, "experiment_name": of_run.experiment_name, "label": path.name}
+    evaluate(replace(greedy, checkpoint=str(path), contexts=2, **place))
+    page = tmp_path / "page.html"
+    assert view.main([str(path / "toy"), "--output", str(page)]) == 0
+    lines = [json.loads(line) for line in (path / "toy" / "samples.jsonl").read_text().splitlines()]
+    for line in lines:
+        assert (f"{line['uid']}<" in page.read_text()) == (line["position"] < 2)
+    changed = (path / "toy" / "samples.jsonl").read_text().replace('"position": 0', '"position": 1')
+    (path / "toy" / "samples.jsonl").write_text(changed)
+    assert view.main([str(path / "toy"), "--output", str(page)]) == 1
 
 
 def test_a_run_is_left_as_it_was_and_one_without_a_save_is_refused(

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,17 @@ def test_an_evaluation_and_the_manifest_of_it(config: EvaluateConfig, policy: Po
     assert (manifest["checkpoint"], manifest["samples"]) == ({"kind": "script"}, SAMPLES)
     assert manifest["decoding"] == {"temperature": 0.6, "top_p": 0.95, "top_k": -1}
     assert {"commit", "machine", "packages", "seed", "rollout_context", "settings"} <= manifest.keys()
+
+
+def test_the_first_questions_keep_what_the_policy_saw(config: EvaluateConfig, policy: Policy) -> None:
+    evaluate(replace(config, contexts=2))
+    seen = defaultdict[str, list[list[int]]](list)
+    for request in policy.engine.requests:
+        seen[request.session].append(list(request.context_ids))
+    lines = lines_of(config)
+    assert [line["position"] for line in lines if line["path"]] == [0] * SAMPLES + [1] * SAMPLES
+    for path in (line["path"] for line in lines if line["path"]):
+        assert [turn["context_ids"] for turn in path["turns"]] == seen[path["rollout"]] != []
 
 
 def test_at_most_a_batch_of_questions_is_in_flight_and_no_answer_depends_on_it(
