@@ -1,6 +1,6 @@
-"""The algorithms by name: every module of PACKAGES that ends with an `ALGORITHM`, by its file's name.
+"""The registry of algorithms: every module of PACKAGES with an `ALGORITHM`, under its file's name.
 
-What a field's value is stands in configs/algorithm/<name>.yaml alone.
+The values of an algorithm's fields stand in configs/algorithm/<name>.yaml alone.
 """
 
 from contextlib import nullcontext
@@ -20,7 +20,7 @@ PACKAGES = ("rtpo", "baselines", "baselines.ladder")
 
 
 def algorithms() -> dict[str, str]:
-    """Name to module. The files are read, none of them is imported."""
+    """Each algorithm's module, by name. Reads the files without importing them."""
     return {
         file.stem: f"{package}.{file.stem}"
         for package in PACKAGES
@@ -40,7 +40,7 @@ def load_algorithm(name: str) -> Algorithm:
 
 
 def configured(name: str, **fields: Any) -> Any:
-    """The algorithm's configuration as configs/algorithm/<name>.yaml composes it, but for these fields."""
+    """The algorithm's configuration from configs/algorithm/<name>.yaml, with these fields replaced."""
     values = _composed(name) | fields
     return load_algorithm(str(values["name"])).config(**values)
 
@@ -50,8 +50,8 @@ def _composed(name: str) -> dict[str, Any]:
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    is_known = GlobalHydra.instance().is_initialized()
-    with nullcontext() if is_known else initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+    is_initialized = GlobalHydra.instance().is_initialized()
+    with nullcontext() if is_initialized else initialize_config_dir(str(PROJECT / "configs"), version_base=None):
         tree = compose(f"algorithm/{name}")
     tree = OmegaConf.create(
         {"launch": OmegaConf.load(PROJECT / "configs" / "train.yaml").launch, "algorithm": tree.algorithm}

@@ -1,6 +1,6 @@
 """Advantages from terminal rewards: pure functions of float arrays, float32 out.
 
-All-equal rewards give exact zeros, never a rounding residue: a tied group is recognised by its zeros.
+Equal rewards give advantages of exactly 0, without rounding residues. So a tied group has only zeros.
 """
 
 import math
@@ -39,10 +39,10 @@ def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
 
 
 def group_scale(rewards: npt.ArrayLike, normalise_std: bool) -> float:
-    """What `group_advantages` divides by, for other baselines than the group's mean: std + 1e-6, or 1.
+    """The divisor in `group_advantages`, std + 1e-6 or 1, for baselines other than the group's mean.
 
-    Infinite where all rewards are equal, so that a tied group stays one whatever the baseline. Raises ValueError for
-    none, and NonFinite.
+    Infinite if all rewards are equal, so a tied group stays tied with any baseline. Raises ValueError for an empty
+    group, and NonFinite.
     """
     values = _rewards(rewards)
     if not len(values):
@@ -53,8 +53,8 @@ def group_scale(rewards: npt.ArrayLike, normalise_std: bool) -> float:
 
 
 def standardised(values: npt.ArrayLike) -> Floats:
-    """(x - mean) / (std + 1e-6) with ddof 1, [n] to [n]; 0 where all are equal, and for a single one. Raises ValueError
-    for none, and NonFinite."""
+    """(x - mean) / (std + 1e-6) with ddof 1, [n] to [n]; 0 if all values are equal, or if there is only one. Raises
+    ValueError without values, and NonFinite."""
     numbers = _rewards(values)
     if not len(numbers):
         raise ValueError("standardised needs at least one value")
@@ -65,7 +65,7 @@ def standardised(values: npt.ArrayLike) -> Floats:
 def _rewards(rewards: npt.ArrayLike) -> npt.NDArray[np.float64]:
     values = np.asarray(rewards, dtype=np.float64)
     if values.ndim != 1:
-        raise ValueError(f"rewards must be one number a rollout, got an array of shape {values.shape}")
+        raise ValueError(f"rewards must be one number for each rollout, got an array of shape {values.shape}")
     if not np.isfinite(values).all():
         raise NonFinite(f"Rewards must be finite, got {values.tolist()}: check the task's grader.")
     return values

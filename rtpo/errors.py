@@ -1,4 +1,4 @@
-"""Errors, named by the boundary they were met at. Every message names the field or thing and what to do."""
+"""The project's errors. Every message names the field or thing at fault, and what to do."""
 
 
 class RTPOError(Exception):
@@ -6,7 +6,7 @@ class RTPOError(Exception):
 
 
 class ConfigError(RTPOError):
-    """A configuration value, or a combination of them, that cannot be."""
+    """An invalid configuration value, or an invalid combination of values."""
 
 
 class DataError(RTPOError):
@@ -14,7 +14,7 @@ class DataError(RTPOError):
 
 
 class Held(RTPOError):
-    """Another process is at work on the run."""
+    """Another process holds the run's folder."""
 
 
 class MachineError(RTPOError):
@@ -22,7 +22,7 @@ class MachineError(RTPOError):
 
 
 class AlgorithmError(RTPOError):
-    """An algorithm recorded or kept what cannot be."""
+    """An algorithm recorded or kept an invalid value, or asked for a reference policy that the run does not keep."""
 
 
 class BudgetExceeded(RTPOError):
@@ -30,11 +30,11 @@ class BudgetExceeded(RTPOError):
 
 
 class StaleEngine(RTPOError):
-    """The rollout engine does not hold the weights it should."""
+    """The rollout engine does not hold the expected weights."""
 
 
 class TreeMismatch(RTPOError):
-    """Log-probs on prefix trees are not those of the rows."""
+    """Log-probs computed on prefix trees differ from those of single rows."""
 
 
 class NonFinite(RTPOError):
@@ -42,7 +42,7 @@ class NonFinite(RTPOError):
 
 
 class InfrastructureError(RTPOError):
-    """A tool or an engine failed for a reason that is not the policy's."""
+    """A tool or an engine failed, and the policy is not at fault."""
 
 
 class Stopped(RTPOError):

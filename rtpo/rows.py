@@ -2,7 +2,7 @@
 
 A row is a context and the sampled ids that carry loss. `recorded` conditions each turn on the c_k it was sampled from;
 `flattened` puts the whole path, thinking included, into one row (Sec. 3.1 of the paper). Both train the same tokens
-with the same advantages and weights, so that an update under one or the other differs in conditioning only.
+with the same advantages and weights, so the two updates differ in conditioning only.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,7 @@ from rtpo.types import Aggregation, Floats, Ids, Rollout, TrainingContext, Train
 
 
 def path_weight(rollout: Rollout, aggregation: Aggregation, first_k: int = 0) -> float:
-    """The weight of a path that is trained from turn `first_k` on, before those of its mini-batch are divided by their
-    sum."""
+    """A path's weight: 1, or its number of sampled tokens from turn `first_k` on. `rtpo.core.packing` normalises it."""
     return 1.0 if aggregation == "path" else float(sum(len(turn.output_ids) for turn in rollout.turns[first_k:]))
 
 
@@ -30,8 +29,8 @@ def turn_row(
     group: str,
     training_context: TrainingContext = "recorded",
 ) -> TrainRow:
-    """u_k alone after its recorded c_k (eq. per-turn-obj) or its flattened history, loss on every output id, the stop
-    token included.
+    """The row of one turn: u_k after its recorded c_k (eq. per-turn-obj) or its flattened history. Every output id
+    carries loss, the stop token included.
 
     `weight` is the row's total weight, spread evenly over its trained tokens. Raises ValueError for a turn without
     output or an unknown training context, and NonFinite.
@@ -52,17 +51,17 @@ def trajectory_rows(
     *,
     first_k: int | None = None,
 ) -> list[TrainRow]:
-    """The rows of a path's turns from `first_k` on; by default those it sampled itself, 0 for inherited ones as well.
+    """The rows of a path's turns from `first_k` on: by default its own turns, with 0 also the inherited ones.
 
-    `recorded` gives one row a turn, `flattened` one row in all, with c_0, earlier turns and feedback off the mask.
-    `advantage` is one number, or one for each trained turn, or one for each trained token. `weight` is the path's total
-    weight, spread evenly over its trained tokens whatever the rows: 1/(N x tokens) each for a mean over N paths of the
-    mean over tokens. Raises ValueError for an unknown training context, no trained turn, a turn without output,
-    advantages that match neither turns nor tokens; NonFinite for an advantage or weight that is not a number.
+    `recorded` gives one row for each turn; `flattened` gives one row, with c_0, earlier turns and feedback off the
+    mask. `advantage` is one number, or one for each trained turn, or one for each trained token. `weight` is the path's
+    total weight, spread evenly over its trained tokens: 1/N gives a mean over N paths of the mean over tokens. Raises
+    ValueError for an unknown training context, no trained turn, a turn without output, or advantages that match neither
+    turns nor tokens; NonFinite for an advantage or weight that is NaN or infinite.
     """
     start = rollout.start_k if first_k is None else first_k
     if not 0 <= start < len(rollout.turns):
-        raise ValueError(f"rollout {rollout.uid} has {len(rollout.turns)} turns: none to train from turn {start} on")
+        raise ValueError(f"rollout {rollout.uid} has {len(rollout.turns)} turns: it has no turn {start} to train from")
     turns = rollout.turns[start:]
     share = _token_weight(weight, turns, rollout.uid)
     ends = np.cumsum([len(turn.output_ids) for turn in turns])
@@ -88,20 +87,20 @@ def trajectory_rows(
 
 
 def recorded_rows(row: TrainRow) -> list[TrainRow]:
-    """The row's trained tokens in their recorded contexts, one row a turn, with the row's own advantages and weights.
+    """The row's trained tokens in their recorded contexts, one row for each turn; advantages and weights are kept.
 
-    Scoring them beside the row splits the mismatch into its context and its engine part (`rtpo.core.mismatch`).
+    Scores of both split the mismatch into a context part and an engine part (`rtpo.core.mismatch`).
     """
     if len(row.turns) == 1 and _is_recorded(row, row.turns[0]):
         return [row]
     rows = []
     for turn in row.turns:
-        own = row.mask & (row.turn_index == turn.k)
-        if not np.array_equal(row.ids[own], turn.output_ids):
+        turn_mask = row.mask & (row.turn_index == turn.k)
+        if not np.array_equal(row.ids[turn_mask], turn.output_ids):
             raise ValueError(
-                f"row of rollout {row.rollout_uid}: its trained ids of turn {turn.k} are not those sampled"
+                f"row of rollout {row.rollout_uid}: its trained ids of turn {turn.k} differ from the sampled ids"
             )
-        advantage, weight = row.advantage[own], row.weight[own]
+        advantage, weight = row.advantage[turn_mask], row.weight[turn_mask]
         rows.append(_row([turn.context_ids], [turn], [advantage], [weight], row.rollout_uid, row.group))
     return rows
 
@@ -131,7 +130,8 @@ def _row(
     rollout_uid: str,
     group: str,
 ) -> TrainRow:
-    """The row contexts[0] + u + contexts[1] + u' + ..., loss on the outputs; a value a turn, or one for each id."""
+    """The row contexts[0] + u + contexts[1] + u' + ..., with loss on the outputs. A turn has one
+    advantage and weight, or one for each output id."""
     parts = [part for context, turn in zip(contexts, turns, strict=True) for part in (context, turn.output_ids)]
     ids = np.concatenate(parts)
 

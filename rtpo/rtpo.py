@@ -5,9 +5,9 @@ engine gets the newest weights, and G-1 siblings are forked from every realised 
 sibling's return is compared with the mean over its boundary's siblings, itself included. Only the siblings' turn-k
 tokens are trained.
 
-With rarer synchronisations an older policy may have sampled the siblings. Each return is then weighted by how much
-likelier its turns after k are under the current policy than under the older one. This is the off-policy variant of the
-paper's additional results.
+With fewer synchronisations an older policy may have sampled the siblings. Each return then gets an importance weight:
+the probability ratio, current to older policy, of the turns after k. This is the off-policy variant of the paper's
+additional results.
 """
 
 import math
@@ -28,11 +28,11 @@ class RTPOConfig(AlgorithmConfig):
     """trunks: M, the trunks of each prompt.
     group_size: G, 3 or more; G-1 siblings are forked from each boundary.
     pool_s0: at k = 0, where a prompt's trunks share S_0, compare all its siblings, not each trunk's siblings alone.
-    sync_every: synchronise once in this many phases, and sample the siblings of all of them at once. null: only before
-        the first phase (the off-policy variant).
-    sync_kl: synchronise before a phase only if the policy has moved further than this from the engine's (KL, nats a
-        token, on the rows of the phase before). null: no such condition.
-    tail_low, tail_high: bounds of the weight of a stale continuation (rho_min, rho_max).
+    sync_every: synchronise once in this many phases, and sample the siblings of these phases at once. null: synchronise
+        only before the first phase (the off-policy variant).
+    sync_kl: synchronise before a phase only if the KL from the engine's policy to the current one is larger (nats a
+        token, on the rows of the previous phase). null: do not look at the KL.
+    tail_low, tail_high: bounds of a stale return's importance weight (rho_min, rho_max).
     """
 
     trunks: int
@@ -73,8 +73,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: RTPOConfig) -> None:
         update = harness.update(rows, loss, epochs=config.epochs, minibatches=config.minibatches)
         version = update.policy_version
         if config.sync_kl is not None and rows:
-            moved = [row.rollout_logprobs[row.mask] - now for row, now in zip(rows, harness.score(rows), strict=True)]
-            drift = float(np.concatenate(moved).mean())
+            gaps = [row.rollout_logprobs[row.mask] - new for row, new in zip(rows, harness.score(rows), strict=True)]
+            drift = float(np.concatenate(gaps).mean())
 
 
 def fork(harness: Harness, boundaries: Mapping[int, Sequence[Boundary]], n: int) -> dict[int, list[Group]]:
@@ -84,13 +84,13 @@ def fork(harness: Harness, boundaries: Mapping[int, Sequence[Boundary]], n: int)
 
 
 def stale_returns(harness: Harness, siblings: Sequence[Group], k: int, config: RTPOConfig) -> dict[str, float]:
-    """Q_off = clamp(w) R, by sibling, of the graded siblings that took turns after k. w is the product of pi/pi_old
-    over the tokens of these turns, in their recorded contexts. The clamp acts on log w."""
+    """Q_off = clamp(w) R of each graded sibling with turns after k, by its uid. w is the product of pi/pi_old over the
+    tokens of these turns, in their recorded contexts. The clamp acts on log w."""
     tails = [s for group in siblings for s in group if s.is_graded and len(s.turns) > k + 1]
     rows = [row for s in tails for row in trajectory_rows(s, "recorded", 0.0, 1.0, s.uid, first_k=k + 1)]
     log_weight: defaultdict[str, float] = defaultdict(float)
-    for row, now in zip(rows, harness.score(rows), strict=True):
-        log_weight[row.rollout_uid] += float((now - row.rollout_logprobs[row.mask]).sum(dtype=np.float64))
+    for row, new in zip(rows, harness.score(rows), strict=True):
+        log_weight[row.rollout_uid] += float((new - row.rollout_logprobs[row.mask]).sum(dtype=np.float64))
     low, high = math.log(config.tail_low), math.log(config.tail_high)
     return {s.uid: math.exp(min(max(log_weight[s.uid], low), high)) * s.reward for s in tails}
 
@@ -106,8 +106,8 @@ def sibling_rows(
     """Turn-k rows with A = Q - mean over the group's siblings. All siblings have the same weight, spread evenly over
     their tokens (eq. per-turn-obj).
 
-    Q is the sibling's reward, or its entry in `returns`. pool: a group is a prompt, not a boundary. A sibling that
-    could not be graded is left out, and so is a group with fewer than two left.
+    Q is the sibling's reward, or its entry in `returns`. pool: a group is a prompt, not a boundary. Siblings that could
+    not be graded are left out, then groups with fewer than two siblings.
     """
     groups: defaultdict[str, list[Rollout]] = defaultdict(list)
     for boundary, forked in zip(boundaries, siblings, strict=True):
@@ -115,11 +115,11 @@ def sibling_rows(
         groups[name] += [sibling for sibling in forked if sibling.is_graded]
     comparable = {name: group for name, group in groups.items() if len(group) > 1}
     weight = 1 / max(1, sum(len(group) for group in comparable.values()))
-    known = {s.uid: s.reward for group in comparable.values() for s in group} | dict(returns or {})
+    values = {s.uid: s.reward for group in comparable.values() for s in group} | dict(returns or {})
     return [
         turn_row(sibling.turns[k], sibling, float(advantage), weight, name)
         for name, group in comparable.items()
-        for sibling, advantage in zip(group, sibling_advantages([known[s.uid] for s in group]), strict=True)
+        for sibling, advantage in zip(group, sibling_advantages([values[s.uid] for s in group]), strict=True)
     ]
 
 
@@ -143,16 +143,16 @@ def check(config: RTPOConfig) -> list[str]:
             "from; use recorded."
         )
     if config.sync_every is not None and config.sync_every < 1:
-        problems.append(f"algorithm.sync_every is {config.sync_every}: use 1 or more phases, or null for none.")
+        problems.append(f"algorithm.sync_every is {config.sync_every}: use 1 or more phases, or null (no limit).")
     if config.sync_kl is not None and (config.sync_kl <= 0 or config.sync_every != 1):
         problems.append(
-            f"algorithm.sync_kl is {config.sync_kl} and algorithm.sync_every {config.sync_every}: the drift is looked "
-            "at before every phase; use sync_kl above 0 with sync_every 1, or sync_kl null."
+            f"algorithm.sync_kl is {config.sync_kl} and algorithm.sync_every {config.sync_every}: the KL is checked "
+            "before every phase; use sync_kl above 0 with sync_every 1, or sync_kl null."
         )
     if not 0 < config.tail_low <= 1 <= config.tail_high:
         problems.append(
-            f"algorithm.tail_low is {config.tail_low} and algorithm.tail_high {config.tail_high}: the weight of an "
-            "unchanged policy is 1; use 0 < tail_low <= 1 <= tail_high."
+            f"algorithm.tail_low is {config.tail_low} and algorithm.tail_high {config.tail_high}: an unchanged "
+            "policy has weight 1; use 0 < tail_low <= 1 <= tail_high."
         )
     return problems
 

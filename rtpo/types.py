@@ -9,8 +9,8 @@ An episode asks q (a `Task`) and takes turns k = 0..L-1, L <= K. At the boundary
     f_k     what the environment answers            -> `Turn.feedback_ids`
     R       the terminal reward                     -> `Rollout.reward`
 
-Ids are the truth: what the engine sampled is never decoded and encoded again. Everything here is
-frozen and holds int32 ids and float32 numbers, one entry a token.
+Sampled ids are used as they are, never decoded and encoded again. Everything here is frozen and holds
+int32 ids and float32 numbers, one entry for each token.
 """
 
 from collections.abc import Mapping
@@ -46,19 +46,19 @@ class StopReason(StrEnum):
 
 
 class ToolOutcome(StrEnum):
-    """What became of a tool call. Only the policy's own faults are shown to the policy."""
+    """How a tool call ended. The policy sees failures only if it caused them."""
 
     OK = "ok"
     PROGRAM_ERROR = "program_error"
-    """the tool ran what the policy wrote, and that failed"""
+    """the tool ran the policy's call, which failed"""
     TIMEOUT = "timeout"
-    """what the policy wrote met a limit of time, CPU or wall-clock"""
+    """the policy's program reached its limit of CPU or wall-clock time"""
     MEMORY = "memory"
-    """what the policy wrote met the limit of memory"""
+    """the policy's program reached its memory limit"""
     INTERPRETER_ENDED = "interpreter_ended"
-    """what the policy wrote ended its interpreter, again and again, where another program ran before and after"""
+    """the policy's program ended its interpreter at every attempt, while another program ran before and after"""
     REFUSED = "refused"
-    """a call that could be read and was not run: it broke a rule that the policy was told"""
+    """the call was readable, but broke a rule in the policy's prompt and was not run"""
     MALFORMED = "malformed"
     """the call could not be read"""
     INFRASTRUCTURE = "infrastructure"
@@ -75,7 +75,7 @@ class Termination(StrEnum):
     CONTEXT_LIMIT = "context_limit"
     """the next context would not fit the model"""
     OPEN = "open"
-    """not ended: the rollout was asked to stop after some turns, and can be continued from its tip"""
+    """not ended: the rollout stopped after the requested number of turns; its tip can be continued"""
 
 
 class GradeOutcome(StrEnum):
@@ -91,15 +91,15 @@ class Role(StrEnum):
     """What a path is for."""
 
     TRUNK = "trunk"
-    """anchors only: gives boundaries, is never trained"""
+    """gives boundaries (anchors) and is never trained"""
     SIBLING = "sibling"
-    """forked from a boundary and compared with the others of that boundary"""
+    """forked from a boundary and compared with the boundary's other siblings"""
     CHAIN = "chain"
     """an independent path from the task"""
     BRANCH = "branch"
     """forked from a boundary, trained as a whole"""
     FREE = "free"
-    """sampled beside the budget: counted, not charged; what uses it is a ceiling for methods, and none of them"""
+    """sampled outside the budget: counted, not charged; for upper bounds of methods, never for a method itself"""
     EVAL = "eval"
     """evaluation; not charged to the training budget"""
 
@@ -124,7 +124,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """snap_k: picklable environment state, never changed in place, and a digest equal iff states are."""
+    """snap_k: the environment's state, picklable and never changed in place. Digests are equal iff states are."""
 
     state: Any
     digest: str
@@ -141,7 +141,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool call: which tool (empty where the call names none that exists), and what became of it."""
+    """A tool call: the tool's name (empty if the call names no existing tool) and how the call ended."""
 
     tool: str
     outcome: ToolOutcome
@@ -161,7 +161,7 @@ class Feedback:
 class Grade:
     """The outcome of grading an ended episode. `reward` is None exactly when `outcome` is not GRADED.
 
-    spoiled: the answer by itself kept the grader from a verdict, which is a 0 of the policy's.
+    spoiled: the answer itself kept the grader from reaching a verdict, so its reward is 0.
     """
 
     outcome: GradeOutcome
@@ -234,7 +234,7 @@ class Rollout:
 
     @property
     def reward(self) -> float:
-        """R. Raises ValueError where there is none: use `is_graded` first."""
+        """R. Raises ValueError without a reward: check `is_graded` first."""
         if self.grade.reward is None:
             raise ValueError(f"rollout {self.uid} has no reward (grade {self.grade.outcome.value})")
         return self.grade.reward
@@ -249,7 +249,7 @@ class Rollout:
         return self.turns[self.start_k :]
 
     def boundary(self, k: int) -> Boundary:
-        """S_k of a turn this path took, or its tip. Raises IndexError elsewhere: there is none after the last turn."""
+        """S_k of a turn that this path took, or its tip. Raises IndexError for any other k, as after the last turn."""
         if self.tip is not None and k == self.tip.k:
             return self.tip
         if not 0 <= k < len(self.turns):
@@ -264,15 +264,15 @@ Group = tuple[Rollout, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainRow:
-    """One sequence to train on. All arrays have one entry an id; what is off `mask` is 0.
+    """One sequence to train on. Arrays have one entry for each id; off `mask` all but `ids` are 0.
 
     mask:      True on the ids that carry loss (sampled ids only).
     advantage: A of each trained token.
     weight:    its share of the loss; a mini-batch's weights are normalised to sum to 1 (docs/extend/harness.md).
-    rollout_logprobs: log-probs under the engine that sampled it.
+    rollout_logprobs: log-probs under the engine that sampled the tokens.
     turn_index: k of each trained token.
     group:     mini-batches never split a group (the prompt, or the boundary).
-    turns:     where the trained tokens come from: for the mismatch split and the records.
+    turns:     the turns of the trained tokens, for the mismatch split and the records.
     """
 
     ids: Ids

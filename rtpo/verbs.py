@@ -1,4 +1,4 @@
-"""The verbs an algorithm is written in, and the descriptor each algorithm file ends with.
+"""The verbs that algorithms call, and the descriptor at the end of each algorithm's file.
 
 An algorithm sees rollouts and returns rows with advantages; it never sees tensors, workers or files.
 The harness never sees which algorithm is running.
@@ -34,10 +34,10 @@ def _clip_problems(low: float, high: float) -> list[str]:
 
 
 class Loss(Protocol):
-    """What an update minimises, as numbers; `rtpo.core.losses` computes it by its class.
+    """The kind of an update's loss and its numbers; `rtpo.core.losses` computes it.
 
-    rows_together: consecutive rows that the loss looks at as one. trains_ties: whether rows whose advantages are all 0
-    have a gradient. old_logprobs, kl: as in `TokenClip`.
+    rows_together: number of consecutive rows in one term of the loss. trains_ties: whether rows whose advantages are
+    all 0 have a gradient. old_logprobs, kl: as in `TokenClip`.
     """
 
     rows_together: ClassVar[int]
@@ -50,7 +50,7 @@ class Loss(Protocol):
     def kl(self) -> float: ...
 
     def problems(self) -> list[str]:
-        """A sentence for each number that cannot be, naming the algorithm's field."""
+        """A sentence for each invalid number, naming the algorithm's field."""
         ...
 
 
@@ -98,9 +98,9 @@ class SequenceClip:
 
 @dataclass(frozen=True, slots=True)
 class SquaredPair:
-    """REFUEL's objective on consecutive pairs of rows: (log-ratio_1 - log-ratio_2 - eta (A_1 - A_2))^2, summed ratios.
+    """REFUEL's objective on pairs of rows: (l_1 - l_2 - eta (A_1 - A_2))^2; l sums a row's log-ratios over its tokens.
 
-    Rows 2i and 2i+1 are a pair and stay in one micro-batch; `advantage` holds the return R.
+    Rows 2i and 2i+1 are a pair and stay in one micro-batch. Only the difference of their advantages counts.
     """
 
     rows_together: ClassVar[int] = 2
@@ -118,8 +118,8 @@ class SquaredPair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """What an `update` did: optimizer steps taken (0 when every row was tied), the policy version after it, and, where
-    they were asked for, each row's log-probs before it, as `score` gives them."""
+    """What an `update` did. optimizer_steps: 0 if every row was tied. policy_version: after the update. before: each
+    row's log-probs before the update, as from `score`; empty unless asked for."""
 
     optimizer_steps: int
     policy_version: int
@@ -137,28 +137,28 @@ class Harness(Protocol):
 
     @property
     def step(self) -> int:
-        """The data steps before this one: 0 in the first."""
+        """Number of data steps before this one."""
         ...
 
     @property
     def budget_share(self) -> float:
-        """The share of the budget's rollouts that was charged before this step: from 0, below 1, the same all step
-        long."""
+        """The share of the rollout budget that was charged before this step: 0 or more, below 1, constant within a
+        step."""
         ...
 
     @property
     def state(self) -> dict[str, Any]:
-        """What this algorithm keeps across steps, empty in the first: fill it, a save carries it.
+        """What this algorithm keeps across steps; empty in the first step. Saves include it.
 
-        Small plain data: dict with str keys, list, str, int, finite float, bool, None. Checked as each step ends;
-        raises AlgorithmError.
+        Small plain data: dict with str keys, list, str, int, finite float, bool, None. The end of each step checks it
+        and raises AlgorithmError.
         """
         ...
 
     def log(self, name: str, value: float) -> None:
         """Record a finite number for this step, under `algorithm` in its line of steps.jsonl and in tracking.
 
-        Once a name. Raises AlgorithmError.
+        Raises AlgorithmError for an invalid name or value, and for a name's second number.
         """
         ...
 
@@ -177,8 +177,8 @@ class Harness(Protocol):
     ) -> list[Group]:
         """Sample n paths from each start, to the end or for `turns` turns. Group i belongs to starts[i].
 
-        Charges the budget, but not for `Role.FREE`. Raises BudgetExceeded past the step's reservation, StaleEngine when
-        the engine does not hold the weights it was last told to hold.
+        Charges the budget, except for `Role.FREE`. Raises BudgetExceeded past the step's reservation, StaleEngine if
+        the engine does not hold the weights of the last synchronisation.
         """
         ...
 
@@ -187,35 +187,35 @@ class Harness(Protocol):
         ...
 
     def reference(self, rows: Sequence[TrainRow]) -> list[Floats]:
-        """As `score`, under the initial policy. Raises AlgorithmError where the run does not keep it
+        """As `score`, under the initial policy. Raises AlgorithmError if the run does not keep that policy
         (`Algorithm.has_reference`)."""
         ...
 
     def update(
         self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
     ) -> Update:
-        """Train on rows. Mini-batches are whole groups, as equal in groups as can be; each is one optimizer step.
+        """Train on rows. Mini-batches have whole groups, as equally many as possible; each is one optimizer step.
 
-        A mini-batch in which nothing can give a gradient (all advantages 0, no KL) takes no step. before: whether the
-        rows' log-probs before it are wanted.
+        A mini-batch without any gradient (all advantages 0, no KL) takes no step. before: whether to return the rows'
+        log-probs before the update.
         """
         ...
 
     def sync(self) -> int:
-        """Give the engine the current weights, reset its caches, and return their version. An engine that holds them
-        already is left as it is."""
+        """Give the engine the current weights, reset its caches, and return the weights' version. Does nothing if the
+        engine already holds them."""
         ...
 
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """What every algorithm is configured with; each adds its own fields. Values stand in configs/algorithm/ alone.
+    """Fields of every algorithm; each adds its own. Values stand in configs/algorithm/ alone.
 
-    name: the algorithm's, that of its file in rtpo/ or baselines/.
-    label: what this configuration of it is called in records and tables.
+    name: name of the algorithm's file in rtpo/ or baselines/.
+    label: this configuration's name in records and tables.
     rollout_context: what the policy sees of earlier turns, without their thinking (`strip_think`) or with it (`full`).
     training_context: what the update conditions on, the recorded c_k or the whole flattened history.
-    clip_low, clip_high: the ratio's clip range (Algorithm 1's epsilon), of losses that have one.
+    clip_low, clip_high: the ratio's clip range (Algorithm 1's epsilon), if the loss clips.
     epochs: passes over the rows of an update.
     minibatches: optimizer steps in each pass.
     kl: coefficient of the k3 loss against the initial policy.
@@ -233,13 +233,13 @@ class AlgorithmConfig:
 
     @property
     def loss(self) -> Loss | None:
-        """What its updates minimise, whose numbers are checked before anything starts; None where there are none."""
+        """What updates minimise; None without updates. Its numbers are checked before anything starts."""
         return None
 
 
 @dataclass(frozen=True)
 class PathConfig(AlgorithmConfig):
-    """What an algorithm that trains whole paths is configured with besides. The loss is the token clip.
+    """Further fields of algorithms that train whole paths. The loss is the token clip.
 
     aggregation: the loss is a mean over paths of the mean over their tokens (`path`, verl's `seq-mean-token-mean`), or
         over all tokens (`token`, verl's `token-mean`).
@@ -265,21 +265,21 @@ class Algorithm:
     step: Callable[[Harness, Sequence[Task], Any], None]
     """one data step: (harness, the step's tasks, config)"""
     rollouts_per_task: Callable[[Any, int], int]
-    """worst case of rollouts for one task: (config, K); 0 for what does not train"""
+    """worst case of rollouts for one task: (config, K); 0 without training"""
     check: Callable[[Any], list[str]]
-    """sentences about combinations of fields that cannot be; empty when all is well"""
+    """a sentence for each invalid field or combination of fields: (config)"""
     plan: str
     credit: str
     schedule: str
     contexts: str
     loss: str
-    """its class in words, such as `token clip`; none for what does not train"""
+    """the loss's class in words, such as `token clip`; `none` without training"""
     trained: str
     needs_reference: bool = False
-    """its step asks for `Harness.reference`"""
+    """its step calls `Harness.reference`"""
     is_rung: bool = False
-    """of the ladder (docs/method/methods.md): it has no page of its own and no line in the table of methods"""
+    """it is a rung of the ladder (docs/method/methods.md), without a page or a line in the table of methods"""
 
     def has_reference(self, config: AlgorithmConfig) -> bool:
-        """Whether a run keeps the initial policy: its step asks for it, or its loss has a KL."""
+        """Whether a run keeps the initial policy: its step calls for it, or its loss has a KL."""
         return self.needs_reference or (config.loss is not None and config.loss.kl > 0)
