@@ -23,22 +23,14 @@ Value = bool | int | float | str | None
 class PaperSetting:
     """A setting that the paper prints."""
 
-    setting: str
-    """a field of the run's configuration, `evaluate.` before one of configs/evaluate.yaml, or a name of COUNTS"""
-    printed: Value
-    """the paper's value"""
-    source: str
-    """the paper's section or table"""
-    experiment: str = "*"
-    """a pattern of experiments"""
-    task: str = "*"
-    """a pattern of tasks"""
-    label: str = "*"
-    """a pattern of labels"""
-    deviation: str = ""
-    """the row of docs/method/deviations.md that says why ours is another"""
-    ours: Value = None
-    """our value, where there is a deviation"""
+    setting: str  # a field of the run's configuration or, after `evaluate.`, of configs/evaluate.yaml; or one of COUNTS
+    printed: Value  # the paper's value
+    source: str  # the paper's section or table
+    experiment: str = "*"  # a pattern of experiments
+    task: str = "*"  # a pattern of tasks
+    label: str = "*"  # a pattern of labels
+    deviation: str = ""  # the row of docs/method/deviations.md that says why ours is another
+    ours: Value = None  # our value, where there is a deviation
 
     @property
     def expected(self) -> Value:

@@ -20,7 +20,7 @@ Column = Callable[[Frames], Cell]
 
 
 def parts(study: str) -> pd.DataFrame:
-    """The runs that were planned and finished, by part."""
+    """Planned and finished runs of each part."""
     plan = named(study)
     finished = {part: [plan.is_finished(place) for place, _ in plan.planned(part)] for part in plan.parts}
     rows = [(part, str(len(runs)), str(sum(runs))) for part, runs in finished.items()]
@@ -28,8 +28,8 @@ def parts(study: str) -> pd.DataFrame:
 
 
 def claims(study: str) -> pd.DataFrame:
-    """The study's claims: the difference on each task with its finished pairs of those planned, and the verdict; of
-    success the verdicts at other decodings, and at one learning rate for all."""
+    """The study's claims: on each task the difference with finished and planned pairs, then the verdicts of
+    `StudyResults.measures`."""
     results = of_study(study)
     rows = []
     for claim in study_claims():
@@ -46,7 +46,7 @@ def claims(study: str) -> pd.DataFrame:
 
 
 def configurations(study: str, task: str) -> pd.DataFrame:
-    """The configurations of a task, each at a learning rate of its own. Raises DataError for a task without runs."""
+    """The configurations of a task, each at its own learning rate. Raises DataError for a task without runs."""
     results = of_study(study)
     groups = [group for (of, _, is_common), group in results.groups.items() if of == task and not is_common]
     if not groups:

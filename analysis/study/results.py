@@ -18,30 +18,29 @@ from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
 RESULTS = PROJECT / "results"
-OF_ANOTHER = ("budget.generated_tokens",)
-"""a run's own setting where it has the generated tokens of another's"""
+TOKEN_LIMIT = ("budget.generated_tokens",)
+"""the setting that differs between the runs of a configuration with `tokens_of`"""
 DECODINGS = {"sampled": "temperature 1", "paper": "paper's decoding", "greedy": "greedy"}
 Key = tuple[str, str, bool]
-"""a task, a configuration, and whether at the rate that all share"""
 KEY = ["task", "configuration", "is_common"]
+"""is_common: whether the runs use the common learning rate"""
 
 
 @dataclass(frozen=True, eq=False)
 class StudyResults:
-    """planned: the experiments (warm starts) and seeds of the runs that are compared. groups: the finished runs, in the
-    order of the plan."""
+    """A study with its finished runs."""
 
     study: Study
-    planned: Mapping[Key, Set[tuple[str, int]]]
-    groups: Mapping[Key, Frames]
+    planned: Mapping[Key, Set[tuple[str, int]]]  # experiment (warm start) and seed of each planned run
+    groups: Mapping[Key, Frames]  # the finished runs, in the order of the plan
 
     @property
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(task for task, *_ in self.planned))
 
     def measures(self, measure: str) -> dict[str, tuple[str, bool]]:
-        """A measure of a claim by title, with whether it is at the rate that all share: success at the study's own
-        decoding, at the others, and at one rate."""
+        """Columns of a claim's verdicts by title: a key of MEASURES, and whether the runs use the common learning rate.
+        Success has a column for each decoding, the study's own first, and one for the common rate."""
         if measure != "success":
             return {"Verdict": (measure, False)}
         own = self.study.decoding
@@ -51,7 +50,7 @@ class StudyResults:
 
 def of_study(name: str, results: Path = RESULTS) -> StudyResults:
     """The study of configs/study/<name>.yaml with the runs under <results>/<name>/. Raises DataError as `analysis.load`
-    does, and for a run with another learning rate than was chosen for it."""
+    does, and for a run whose learning rate differs from the chosen one."""
     return _of_study(name, results)
 
 
@@ -83,7 +82,7 @@ def _groups(frames: Frames, finished: pd.DataFrame) -> dict[Key, Frames]:
     has_tokens = finished["place"].map(lambda place: place.configuration.tokens_of is not None)
     for (task, is_common, is_limited), runs in finished.groupby(["task", "is_common", has_tokens]):
         titles = {place.label: place.configuration.label for place in runs["place"]}
-        alike = over_warm_starts(frames.of(runs["run"]), OF_ANOTHER if is_limited else ())
+        alike = over_warm_starts(frames.of(runs["run"]), TOKEN_LIMIT if is_limited else ())
         groups |= {(str(task), titles[label], bool(is_common)): group for label, group in alike.items()}
     kinds = zip(finished["configuration"], finished["is_common"], strict=True)
     parts = dict(zip(kinds, pd.factorize(finished["part"])[0], strict=True))
@@ -100,7 +99,7 @@ def _success(mode: str, first: Frames, second: Frames) -> Interval | None:
 
 
 def less(value: Callable[[Frames], "pd.Series[float]"], first: Frames, second: Frames) -> Interval | None:
-    """By how much the first has more."""
+    """The mean of the first's value minus the second's, by paired run."""
     return metrics.run_interval(first, value(first).to_numpy() - value(second).to_numpy())
 
 
@@ -115,26 +114,25 @@ MEASURES: Mapping[str, tuple[str, Callable[[Frames, Frames], Interval | None]]] 
     "seconds": ("training seconds saved, %", partial(_saved, "training_seconds")),
     "tokens": ("generated tokens saved, %", partial(_saved, "generated_tokens")),
 }
-"""by key: what is compared, and the difference of two groups from `metrics.paired`: above 0 the first does better"""
+"""by key: title, and the difference of two groups from `metrics.paired`, which is positive where the first is better"""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first of two configurations less the second on a task. verdict: NOT_RUN where no pair of runs is finished,
-    else that of `stats.verdict`."""
+    """The first of two configurations minus the second, on a task."""
 
     interval: Interval | None
-    pairs: int
-    planned: int
-    verdict: str
+    pairs: int  # finished pairs of runs
+    planned: int  # planned pairs
+    verdict: str  # of `stats.verdict`; NOT_RUN without a finished pair
 
 
 @cache
 def compare(
     study: StudyResults, task: str, first: str, second: str, measure: str, *, is_common: bool = False
 ) -> Difference | None:
-    """Two configurations in a key of MEASURES, at rates of their own or at the common one; None on a task where the
-    study does not plan one of them."""
+    """Two configurations by a key of MEASURES, at their own learning rates or at the common one. None on a task for
+    which the study does not plan both."""
     keys = [(task, label, is_common) for label in (first, second)]
     if not study.planned.keys() >= {*keys}:
         return None

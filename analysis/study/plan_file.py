@@ -1,0 +1,127 @@
+"""The plan of a study as it is written in configs/study/<name>.yaml, as typed data."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from rtpo.core.names import nearest
+from rtpo.errors import ConfigError, DataError
+from rtpo.run.building import build
+
+RATES, CORE, COMMON = "rates", "core", "common"
+"""the search for learning rates; the main part; the rate that all configurations of the core share"""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A configuration of a part. A plain name in the file is its label, algorithm and rate_of."""
+
+    label: str  # begins the names of its runs
+    algorithm: str  # a file of configs/algorithm/
+    rate_of: str  # the label whose searched learning rate it uses
+    settings: tuple[str, ...] = ()  # further Hydra overrides
+    tokens_of: str | None = None  # the label whose run at this task, warm start and seed limits its generated tokens
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs that are compared with each other."""
+
+    tasks: tuple[str, ...]  # names of the plan's `tasks`, or of configs/task/
+    warm_starts: int  # how many of each task's, from the first
+    seeds: tuple[int, ...]
+    configurations: tuple[Configuration, ...]
+    rate: Literal["own", "common"] = "own"  # each configuration's best rate, or the core's best in the mean
+
+
+@dataclass(frozen=True)
+class SearchRun:
+    """Where a rate is tried: one run of a search."""
+
+    task: str
+    warm_start: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search for learning rates on the validation split."""
+
+    grid: tuple[float, ...]  # rates, from the lowest
+    seeds: tuple[int, ...]  # on the task's first warm start
+    settings: tuple[str, ...]  # further Hydra overrides of its runs
+    begin: tuple[float, ...] = ()  # neighbours in the grid that are tried first; default: the whole grid
+    accepted: tuple[str, ...] = ()  # <task>/<configuration> or <task>/common whose best rate may be an end of the grid
+    tasks: tuple[str, ...] = ()  # tasks of `configurations`
+    configurations: tuple[Configuration, ...] = ()  # configurations that are searched and belong to no part
+    places: dict[str, tuple[SearchRun, ...]] = field(default_factory=dict)  # by `rates_from`: runs instead of `seeds`
+
+
+@dataclass(frozen=True)
+class StudyTask:
+    """One of several tasks that are made of one task of configs/task/."""
+
+    task: str  # the file of configs/task/
+    settings: tuple[str, ...] = ()  # further Hydra overrides
+    rates_from: str = ""  # tasks with one such name share their learning rates; default: the task's own name
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """The whole file. Keys without a field here are names of parts."""
+
+    decoding: Literal["sampled", "paper", "greedy"]
+    """the evaluation after training by which rates are chosen"""
+    settings: tuple[str, ...]  # Hydra overrides of every run
+    rates: Search
+    warm_starts: dict[str, tuple[str, ...]]  # by task of configs/task/; the search uses the first
+    tasks: dict[str, StudyTask] = field(default_factory=dict)
+    parts: dict[str, Part] = field(default_factory=dict)
+
+    @property
+    def configurations(self) -> list[Configuration]:
+        """Those of the search and of all parts."""
+        parts: list[Search | Part] = [self.rates, *self.parts.values()]
+        return [configuration for part in parts for configuration in part.configurations]
+
+
+def load_plan(file: Path) -> StudyPlan:
+    """Raises DataError for a file that is not YAML, and ConfigError, naming the field, for an invalid plan."""
+    try:
+        source = yaml.safe_load(file.read_bytes())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DataError(f"{file} is not YAML ({' '.join(str(error).split())}): give the plan of a study.") from error
+    if not isinstance(source, dict) or not isinstance(source.get(RATES), dict):
+        raise ConfigError(f"{file} is not the plan of a study: it has no search for learning rates, `{RATES}`.")
+    top = {name: source.pop(name) for name in StudyPlan.__dataclass_fields__ if name in source}
+    for part in (each for each in (top[RATES], *source.values()) if isinstance(each, dict)):
+        part["configurations"] = [_with_defaults(entry) for entry in part.get("configurations", [])]
+    top[RATES].setdefault("begin", top[RATES].get("grid"))
+    plan: StudyPlan = build(StudyPlan, top | {"parts": source}, str(file))
+    _check(plan, file)
+    return plan
+
+
+def _with_defaults(entry: Any) -> Any:
+    fields = {"label": entry} if isinstance(entry, str) else entry
+    if not isinstance(fields, dict) or "label" not in fields:
+        return fields
+    return {"algorithm": fields["label"], "rate_of": fields["label"], **fields}
+
+
+def _check(plan: StudyPlan, file: Path) -> None:
+    grid, begin = plan.rates.grid, plan.rates.begin
+    runs_of_grid = [grid[i : i + len(begin)] for i in range(len(grid))]
+    if grid != tuple(sorted(set(grid))) or not begin or begin not in runs_of_grid:
+        raise ConfigError(f"{file}: rates.grid must be increasing, and rates.begin must be neighbours in it.")
+    # the names of runs at the common rate depend on the rates, so only runs at their own rates give a limit
+    own = {each.label for part in plan.parts.values() if part.rate != COMMON for each in part.configurations}
+    for each in plan.configurations:
+        others = sorted(own - {each.label})
+        if each.tokens_of is not None and each.tokens_of not in others:
+            raise ConfigError(
+                f"{file}: tokens_of of {each.label} is {each.tokens_of!r}: name another configuration that runs at "
+                f"its own rate; {nearest(each.tokens_of, others)}."
+            )
