@@ -20,7 +20,7 @@ from analysis.load import load_run
 from analysis.paper.metrics import METRICS, episodes, value_of
 from analysis.run_folder import load_paths, load_samples
 from analysis.tables import FORMATS, Table, number, of_rows
-from rtpo.envs.airline.tasks import read_wanted
+from rtpo.envs.airline.tasks import read_criteria
 from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command, whole
 from rtpo.run.reading import SAFE_LOADER, no_run
@@ -104,7 +104,7 @@ def airline_table(folder: Path, tasks: Path) -> Table:
     """The held-out episodes after training, beside an agent that does nothing. Raises DataError for a run without any,
     and for one that was evaluated on other tasks."""
     _check_finished(folder, "run")
-    answers, wanted = load_run(folder).answers, read_wanted(tasks / "tasks.json")
+    answers, wanted = load_run(folder).answers, read_criteria(tasks / "tasks.json")
     answers = answers[(answers["when"] == "after") & (answers["mode"] == "sampled") & answers["reward"].notna()]
     if answers.empty:
         raise DataError(f"{folder} has no held-out episode of the airline.")

@@ -1,5 +1,4 @@
-"""What the environments' episodes share: a task, and a state that is replaced and never changed, so that a snapshot is
-a reference to it and a fork sees nothing of another's."""
+"""Base classes of environments. A step replaces the immutable state, so a snapshot is just a reference to it."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -14,7 +13,8 @@ NO_ANSWER = Grade(GradeOutcome.GRADED, 0.0, "no answer in a box")
 
 
 class State(Protocol):
-    """uid: the task's. ended: truthy once no reply is taken any more. Its repr has all that an episode goes on from."""
+    """An episode's state. uid: the task's. ended: truthy once the episode has ended. Its repr must show all of it,
+    because a snapshot's digest is a hash of the repr."""
 
     @property
     def uid(self) -> str: ...
@@ -27,7 +27,7 @@ S = TypeVar("S", bound=State)
 
 
 class Episode(Generic[S]):
-    """The half of `rtpo.envs.base.Env` that holds the state."""
+    """Implements `snapshot` and `restore` of `rtpo.envs.base.Env`."""
 
     _state: S
     path_seed: int | None = None
@@ -36,7 +36,7 @@ class Episode(Generic[S]):
         self._task: Task | None = None
 
     def snapshot(self) -> Snapshot:
-        self._begun()
+        self._current_task()
         return Snapshot(self._state, hashlib.sha256(repr(self._state).encode()).hexdigest())
 
     def restore(self, task: Task, snapshot: Snapshot) -> None:
@@ -47,13 +47,13 @@ class Episode(Generic[S]):
             )
         self._task, self._state = task, state
 
-    def _begun(self) -> Task:
+    def _current_task(self) -> Task:
         if self._task is None:
             raise RuntimeError("the environment has no episode: reset or restore it first")
         return self._task
 
-    def _goes_on(self) -> Task:
-        task = self._begun()
+    def _active_task(self) -> Task:
+        task = self._current_task()
         if self._state.ended:
             raise RuntimeError("the episode has ended: reset the environment before another step")
         return task
@@ -61,11 +61,11 @@ class Episode(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """past: calls, each with what goes with it. final: the final reply's visible text once it is there."""
+    """The state of an `AnswerEpisode`."""
 
-    uid: str
-    past: tuple[tuple[str, str], ...] = ()
-    final: str | None = None
+    uid: str  # the task's
+    past: tuple[tuple[str, str], ...] = ()  # earlier calls: (tool, arguments in JSON), or a toy task's (call, answer)
+    final: str | None = None  # the final reply's visible text
 
     @property
     def ended(self) -> bool:
@@ -73,14 +73,14 @@ class Answering:
 
 
 class AnswerEpisode(Episode[Answering], ABC):
-    """One that ends with a final reply, whose last `\\boxed{}` has the answer."""
+    """An episode that ends with a final reply. The reply's last `\\boxed{}` holds the answer."""
 
     @abstractmethod
     async def _grade_answer(self, task: Task, answer: str) -> Grade:
-        """The grade of what the box holds."""
+        """Grade the content of the box."""
 
     async def grade(self) -> Grade:
-        task = self._begun()
+        task = self._current_task()
         if self._state.final is None:
             return Grade(GradeOutcome.GRADED, 0.0, "no final reply")
         answer = last_box(self._state.final)
@@ -92,7 +92,7 @@ class AnswerEpisode(Episode[Answering], ABC):
 
 
 def text_and_calls(reply: str, stop: StopReason) -> tuple[str, tuple[Call | Malformed, ...]] | None:
-    """A reply's visible text and the calls in it; None of one that was cut before it had made a call."""
+    """A reply's visible text and its calls. None if the reply was cut before its first whole call."""
     text = visible_text(reply)
     calls = parse_calls(text)
     if stop is StopReason.LENGTH:

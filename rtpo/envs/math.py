@@ -1,4 +1,4 @@
-"""Maths problems with a Python tool, and an answer graded by math-verify."""
+"""Maths problems with a Python tool. math-verify grades the answer."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ from rtpo.types import Grade, Task
 
 @dataclass(frozen=True)
 class MathSettings(Settings):
-    """calls_per_reply: tool calls run in one reply."""
+    """Settings of the math task."""
 
-    calls_per_reply: Count = 4
+    calls_per_reply: Count = 4  # later calls of a reply are not run
     python: PythonSettings = field(default_factory=PythonSettings)
 
     def problems(self, path: str) -> list[str]:
@@ -27,16 +27,16 @@ class MathSettings(Settings):
         return {"python": self.python.check()}
 
 
-def limits_told(max_turns: int, calls_per_reply: int) -> str:
-    """What a system message says of the episode's limits."""
+def limits_sentence(max_turns: int, calls_per_reply: int) -> str:
+    """The system message's sentence on the episode's limits."""
     return f"At most {max_turns} replies, the last with the answer, and {calls_per_reply} calls a reply."
 
 
 class MathEnv(ToolEnv):
-    """One problem; its answer is a tuple of expressions, any of which is right."""
+    """One problem. The task's `answer` is a tuple of accepted expressions."""
 
     def __init__(self, settings: MathSettings, max_turns: int, grader: MathGrader = GRADER) -> None:
-        instructions = f"Answer in \\boxed{{}}. {limits_told(max_turns, settings.calls_per_reply)}"
+        instructions = f"Answer in \\boxed{{}}. {limits_sentence(max_turns, settings.calls_per_reply)}"
         super().__init__(instructions, [PythonTool(settings.python)], settings.calls_per_reply)
         self._grader = grader
 

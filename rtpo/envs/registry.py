@@ -1,6 +1,6 @@
-"""The environments, by name: every module below rtpo/envs that ends with an `ENVIRONMENT`.
+"""The environments by name: each module below rtpo/envs that defines `ENVIRONMENT`.
 
-A module's place is its name: rtpo/envs/math.py is `math`, toy/math.py `toy_math`, and airline/env.py `airline`.
+A module's path gives the name: rtpo/envs/math.py is `math`, toy/math.py `toy_math`, and airline/env.py `airline`.
 """
 
 from collections import UserDict
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent
 
 
 class Environments(UserDict[str, Environment]):
-    """By name; the module of one is imported when it is asked for."""
+    """Environments by name. Looking up a name imports its module."""
 
     def __getitem__(self, name: str) -> Environment:
         known: Any = self.data[name]
@@ -27,7 +27,7 @@ class Environments(UserDict[str, Environment]):
 
 
 def _modules() -> dict[str, Any]:
-    """Name to module. The files are read, none of them is imported."""
+    """Each environment's module by name, found by reading the files without importing them."""
     modules = {}
     for file in FOLDER.rglob("*.py"):
         parts = file.relative_to(FOLDER).with_suffix("").parts
@@ -40,7 +40,7 @@ ENVIRONMENTS = Environments(_modules())
 
 
 def make_env(name: str, settings: Settings, max_turns: int) -> Env:
-    """A fresh environment. Raises ConfigError for a name that is not registered."""
+    """A new environment. Raises ConfigError for an unknown name."""
     if name not in ENVIRONMENTS:
         raise ConfigError(f"environment {name!r} does not exist: use one of {', '.join(ENVIRONMENTS)}")
     return ENVIRONMENTS[name].make(settings, max_turns)
@@ -48,5 +48,5 @@ def make_env(name: str, settings: Settings, max_turns: int) -> Env:
 
 @cache
 def environment_facts(name: str, settings: Settings) -> dict[str, Any]:
-    """What the environment's check at the start says; made once a process."""
+    """The facts that the settings' `check` returns; it runs once per process."""
     return settings.check()

@@ -1,4 +1,4 @@
-"""Questions whose answers are to be found: a search tool, and a Python tool where the settings give one."""
+"""Questions with a search tool and, if the settings ask for it, a Python tool."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from rtpo.core.bounds import Count
 from rtpo.data.records import read_records
 from rtpo.envs.base import Environment, Settings
-from rtpo.envs.math import limits_told
+from rtpo.envs.math import limits_sentence
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.rewards.qa_reward import QAReward, QASettings
 from rtpo.tools.base import Tool
@@ -17,19 +17,19 @@ from rtpo.types import Grade, Task
 
 @dataclass(frozen=True)
 class SearchEnvSettings(Settings):
-    """calls_per_reply: tool calls run in one reply. python: null for no such tool."""
+    """Settings of the search task."""
 
     search: SearchSettings
-    calls_per_reply: Count = 4
+    calls_per_reply: Count = 4  # later calls of a reply are not run
     reward: QASettings = field(default_factory=QASettings)
-    python: PythonSettings | None = None
+    python: PythonSettings | None = None  # null: no Python tool
 
     def problems(self, path: str) -> list[str]:
         problems = self.search.problems(f"{path}.search") + self.reward.problems(f"{path}.reward")
         if {"http", "web"} & set(self.search.backends) and self.search.cache is None:
             problems.append(
-                f"{path}.search.cache is null and a server is asked: after a crash the same query could have another "
-                "answer; name a folder."
+                f"{path}.search.cache is null, so the server could answer a query differently after a crash: name a "
+                "folder."
             )
         return problems + (self.python.problems(f"{path}.python") if self.python else [])
 
@@ -39,13 +39,13 @@ class SearchEnvSettings(Settings):
 
 
 class SearchEnv(ToolEnv):
-    """One question; its answer is a tuple of accepted names for one thing."""
+    """One question. The task's `answer` is a tuple of accepted answers."""
 
     def __init__(self, settings: SearchEnvSettings, max_turns: int) -> None:
         tools: list[Tool] = [SearchTool(settings.search)]
         if settings.python is not None:
             tools.append(PythonTool(settings.python))
-        limits = limits_told(max_turns, settings.calls_per_reply)
+        limits = limits_sentence(max_turns, settings.calls_per_reply)
         super().__init__(f"Search, then answer in few words in \\boxed{{}}. {limits}", tools, settings.calls_per_reply)
         self._reward = QAReward(settings.reward)
 

@@ -12,12 +12,10 @@ from rtpo.types import Feedback, Message, Opening, StopReason, Task, ToolUse
 
 
 class ToolEnv(AnswerEpisode):
-    """One question. A reply makes one or more calls, each answered in order, or is final.
+    """One question. A reply makes calls, which are answered in order, or is final.
 
-    A final reply is one that stopped by itself and makes no call. What cannot be read as a call, names no tool, does
-    not fit its schema or is one call too many is answered with what is wrong; nothing of it is run.
-
-    instructions: the system message. calls_per_reply: calls run in one reply; the policy must be told of it there.
+    A final reply stopped by itself and makes no call. An invalid call, or one beyond `calls_per_reply`, is not run: its
+    answer says what is wrong. instructions: the system message, which must state `calls_per_reply`.
     """
 
     def __init__(self, instructions: str, tools: Sequence[Tool], calls_per_reply: int) -> None:
@@ -32,11 +30,11 @@ class ToolEnv(AnswerEpisode):
         return Opening(messages, tuple(json.dumps(tool.schema) for tool in self._tools.values()))
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
-        self._goes_on()
-        said = text_and_calls(reply, stop)
-        if said is None:
+        self._active_task()
+        parsed = text_and_calls(reply, stop)
+        if parsed is None:
             return Feedback((CUT,), done=False)
-        text, calls = said
+        text, calls = parsed
         if not calls:
             return self._end(text)
         answers = [await self._answer(call, number) for number, call in enumerate(calls)]
@@ -44,7 +42,7 @@ class ToolEnv(AnswerEpisode):
         return Feedback(messages, done=False, calls=tuple(use for _, use in answers))
 
     async def _answer(self, call: Call | Malformed, number: int) -> tuple[str, ToolUse]:
-        """What the policy is told of the reply's call `number`, and what became of it."""
+        """The text that answers the reply's call `number` (from 0), and the call's outcome."""
         schemas = {name: tool.schema for name, tool in self._tools.items()}
         refused = refusal(call, schemas, number, self._calls_per_reply)
         if refused is not None:

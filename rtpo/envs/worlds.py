@@ -1,7 +1,4 @@
-"""Toy tasks and TextWorld as plain worlds that can be copied, for experiments/minimal.py.
-
-A world has four methods: `begin`, `step`, `copy` and `reward`.
-"""
+"""Toy tasks and TextWorld as worlds with `begin`, `step`, `copy` and `reward`, for experiments/minimal.py."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,42 +15,42 @@ Messages = list[dict[str, str]]
 
 
 class TaskWorld:
-    """An episode of one task. messages: chat messages, as a chat template takes them."""
+    """An episode of one task. Messages are dicts with role and content, as a chat template takes them."""
 
     def __init__(self, name: str, task: Task, max_turns: int) -> None:
         self._name, self._task, self._max_turns = name, task, max_turns
         self._env = make_env(name, ENVIRONMENTS[name].settings(), max_turns)
 
     def begin(self) -> Messages:
-        """The messages that the first reply answers."""
+        """Begin the episode; returns the first messages."""
         return _as_dicts(asyncio.run(self._env.reset(self._task)).messages)
 
     def step(self, reply: str, is_cut: bool) -> Messages | None:
-        """The messages that answer a reply; None when the episode is over. is_cut: the reply met its token limit."""
+        """The messages that answer a reply; None if the episode ended. is_cut: the reply reached its token limit."""
         feedback = asyncio.run(self._env.step(reply, StopReason.LENGTH if is_cut else StopReason.STOP))
         return None if feedback.done else _as_dicts(feedback.messages)
 
     def copy(self) -> "TaskWorld":
-        """The same state again, independent of this one."""
+        """An independent copy with the same state."""
         twin = TaskWorld(self._name, self._task, self._max_turns)
         twin._env.restore(self._task, self._env.snapshot())
         return twin
 
     def reward(self) -> float:
-        """Of the episode as it stands."""
+        """The episode's reward so far."""
         reward = asyncio.run(self._env.grade()).reward
         assert reward is not None
         return reward
 
 
 def limits(name: str) -> tuple[int, int, int]:
-    """A task's most turns, tokens of a turn, and tokens of a context with its turn, from configs/task/."""
+    """A task's max_turns, max_turn_tokens and max_context_tokens, from configs/task/."""
     settings: dict[str, Any] = yaml.safe_load((TASKS / f"{name}.yaml").read_text())["task"]
     return settings["max_turns"], settings["max_turn_tokens"], settings["max_context_tokens"]
 
 
 def worlds(name: str, split: str, count: int) -> list[TaskWorld]:
-    """One for each of `count` tasks of a split."""
+    """A world for each of `count` tasks of a split."""
     generate = ENVIRONMENTS[name].generate
     assert generate is not None
     return [TaskWorld(name, task, limits(name)[0]) for task in generate(split, count, 0)]

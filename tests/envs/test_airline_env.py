@@ -21,14 +21,14 @@ from official_airline import FOLDER, needs_tau2
 from rtpo.envs.airline.desk import Changes, open_desk
 from rtpo.envs.airline.env import AirlineEnv, AirlineSettings, official_tasks, read_airline
 from rtpo.envs.airline.package import load_package
-from rtpo.envs.airline.tasks import OTHERS, WRITES, read_splits, read_wanted
+from rtpo.envs.airline.tasks import READ_ONLY, WRITES, read_criteria, read_splits
 from rtpo.tools.protocol import render_call
 from rtpo.types import Task, ToolOutcome
 
 FILE = FOLDER / "tasks.json"
 TASKS = read_airline(FILE)
 IS_OFFICIAL = len(TASKS) == 50
-WANTED = read_wanted(FILE)
+WANTED = read_criteria(FILE)
 SCRIPTED = AirlineSettings(user="scripted")
 NO_OP = "I cannot do that."
 Calls = list[tuple[str, dict[str, Any]]]
@@ -174,7 +174,7 @@ def test_the_opening_is_the_packages() -> None:
     assert opening.messages[1].content == "Hi! How can I help you today?"
     tools = package_environment().get_tools()
     assert [json.loads(schema) for schema in opening.tools] == [tool.openai_schema for tool in tools]
-    assert ({tool.name for tool in tools}, env._desk.writers) == (WRITES | OTHERS, WRITES)
+    assert ({tool.name for tool in tools}, env._desk.writers) == (WRITES | READ_ONLY, WRITES)
 
 
 @needs_tau2

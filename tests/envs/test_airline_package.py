@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rtpo.envs.airline.desk import Desk, _Copied
+from rtpo.envs.airline.desk import CopyOnReadTable, Desk
 from rtpo.envs.airline.package import COMMIT, find_package
 from rtpo.errors import MachineError
 
@@ -61,12 +61,12 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_a_record_is_a_copy_and_the_same_one_each_time(way: str) -> None:
     base: dict[str, Any] = {"a": {"n": 1}, "b": {"n": 2}}
-    table = _Copied(base)
+    table = CopyOnReadTable(base)
     WAYS[way](table)["n"] = 3
     table["c"] = 5
     assert [other(table)["n"] for other in WAYS.values()] == [3] * len(WAYS)
     assert (table["c"], table.get("d"), table.get("d", 7)) == (5, None, 7)
-    assert {"a", "c"} <= table.mine
+    assert {"a", "c"} <= table.copied
     assert base == {"a": {"n": 1}, "b": {"n": 2}}
 
 
@@ -75,10 +75,10 @@ def test_what_the_adapter_cannot_follow_is_refused_and_noted() -> None:
     uses = {"del": methodcaller("__delitem__", "a"), "|=": methodcaller("__ior__", {"a": 2})}
     uses |= {"pop": methodcaller("pop", "a"), "update": methodcaller("update", a=2)}
     for name, use in uses.items():
-        table = _Copied({"a": 1})
+        table = CopyOnReadTable({"a": 1})
         with pytest.raises(NotImplementedError):
             use(table)
-        assert (table.unfollowed, dict(table)) == (name, {"a": 1})
+        assert (table.unsupported, dict(table)) == (name, {"a": 1})
 
 
 def test_a_tool_that_the_adapter_cannot_follow_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rtpo.envs.airline.tasks import read_splits, read_wanted
+from rtpo.envs.airline.tasks import read_criteria, read_splits
 from rtpo.errors import DataError
 
 DATA = os.environ.get("RTPO_DATA")
@@ -25,7 +25,7 @@ needs_data = pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with
 )
 def test_doing_nothing_scores_where_nothing_is_written_or_said(folder: Path, counts: dict[str, Any]) -> None:
     """counts: by split, the tasks, those that doing nothing scores on, and those that need a write."""
-    tasks, splits = read_wanted(folder / "tasks.json"), read_splits(folder / "split_tasks.json")
+    tasks, splits = read_criteria(folder / "tasks.json"), read_splits(folder / "split_tasks.json")
     for split, expected in counts.items():
         wanted = [tasks[uid] for uid in splits[split]]
         idle, writing = sum(task.no_op_scores for task in wanted), sum(task.needs_write for task in wanted)
@@ -47,7 +47,7 @@ def test_a_task_of_which_it_cannot_be_said_is_refused(tmp_path: Path, change: An
     path = tmp_path / "tasks.json"
     path.write_text(json.dumps(changed))
     with pytest.raises(DataError, match=why):
-        read_wanted(path)
+        read_criteria(path)
 
     path.write_text('{"test": [1]}')
     with pytest.raises(DataError, match=r"tasks\.json"):

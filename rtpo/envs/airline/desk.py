@@ -1,8 +1,8 @@
-"""Calls of the airline tools on the package's database, copy-on-write.
+"""Runs the airline tools on a copy-on-write view of the package's database.
 
-The base is loaded once and never changed. A state is what differs from it: the changed records, each with its JSON as
-the package's hash takes it. A call that may write gets tables that copy each record the first time it is looked at;
-whatever differs afterwards is the new state, also when the call failed half-way, as on a database of its own.
+The base database is loaded once and never changes. A state is the tuple of records that differ from the base, each with
+the JSON that the package hashes. A tool that may write gets tables that copy a record when it is first read. Records
+that differ after the call form the new state, even if the call failed half-way.
 """
 
 import json
@@ -22,49 +22,47 @@ _LONGEST_EXPRESSION = 1000
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A record that is new or differs from the base's. text: its content. record: the package's object, which is
-    copied before anything may change it."""
+    """A record that is new or differs from the base's record."""
 
     table: str
     key: str
-    text: str
-    record: Any = field(compare=False, repr=False)
+    text: str  # the record's content in JSON
+    record: Any = field(compare=False, repr=False)  # the package's object; copied before a tool may change it
 
 
 Changes = tuple[Change, ...]
-"""What differs from the base, by table and key. Equal exactly when the databases are."""
+"""All changes to the base, sorted by table and key. Two are equal exactly when their databases are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """content: what the agent is told. failed: whether the package calls it an error."""
+    """The result of a tool call."""
 
-    content: str
-    failed: bool
-    changes: Changes
+    content: str  # the text for the agent
+    failed: bool  # the package reports an error
+    changes: Changes  # after the call
 
 
-class _Copied(dict[str, Any]):
-    """A table whose records are copied before they are handed out. `mine` are the keys of those that were. unfollowed:
-    what was done to it in a way that is not followed; the package takes the error for the call's own."""
+class CopyOnReadTable(dict[str, Any]):
+    """A table that copies each record when it is first read. It refuses operations that it cannot track."""
 
     def __init__(self, records: Mapping[str, Any]) -> None:
         super().__init__(records)
-        self.mine: set[str] = set()
-        self.unfollowed = ""
+        self.copied: set[str] = set()  # keys of copied and new records
+        self.unsupported = ""  # the operation it refused: the package reports the error as the call's own
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self.mine:
+        if key not in self.copied:
             super().__setitem__(key, deepcopy(super().__getitem__(key)))
-            self.mine.add(key)
+            self.copied.add(key)
         return super().__getitem__(key)
 
     def __setitem__(self, key: str, record: Any) -> None:
-        self.mine.add(key)
+        self.copied.add(key)
         super().__setitem__(key, record)
 
     def __iter__(self) -> Iterator[str]:
-        return super().__iter__()  # one of its own makes dict(table) ask for each record
+        return super().__iter__()  # overridden so that dict(table) calls __getitem__ for each record
 
     def get(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -79,11 +77,11 @@ class _Copied(dict[str, Any]):
 
 
 def _refuse(method: str, shown: str) -> None:
-    def refused(self: _Copied, *arguments: Any, **named: Any) -> NoReturn:
-        self.unfollowed = shown
-        raise NotImplementedError(f"{shown} of a table is not followed")
+    def refused(self: CopyOnReadTable, *arguments: Any, **named: Any) -> NoReturn:
+        self.unsupported = shown
+        raise NotImplementedError(f"a copy-on-read table does not support {shown}")
 
-    setattr(_Copied, method, refused)
+    setattr(CopyOnReadTable, method, refused)
 
 
 for _method, _shown in {"__delitem__": "del", "__or__": "|", "__ior__": "|="}.items():
@@ -93,9 +91,9 @@ for _method in ("clear", "copy", "pop", "popitem", "setdefault", "update"):
 
 
 class Desk:
-    """The tools over one base.
+    """The airline tools on one base database.
 
-    schemas: of the tools, as JSON. names: the tools'. writers: those that may change the database.
+    schemas: the tools' schemas in JSON. names: all tools. writers: tools that may change the database.
     """
 
     def __init__(self, package: Package) -> None:
@@ -108,34 +106,34 @@ class Desk:
         self.writers = frozenset(name for name in self.names if environment.tools.tool_mutates_state(name))
 
     def call(self, changes: Changes, name: str, arguments: Mapping[str, Any]) -> Response:
-        """What the package answers to a call on the base with these changes, and the changes after it. Raises
-        MachineError where the tool uses a table in a way that is not followed."""
+        """Run a call on the base with these changes. Raises MachineError if the tool does something to a table that the
+        adapter cannot track."""
         if why := _refusal(name, arguments):
             return Response(f"Error: {why}", True, changes)
         writes = name in self.writers
         tables: dict[str, dict[str, Any]] = self._tables(changes)
         if writes:
-            tables = {table: _Copied(records) for table, records in tables.items()}
+            tables = {table: CopyOnReadTable(records) for table, records in tables.items()}
         call = self._package.call_type(name=name, arguments=dict(arguments), requestor="assistant")
         response = self._environment(tables).get_response(call)
         for table in tables.values():
-            if isinstance(table, _Copied) and table.unfollowed:
+            if isinstance(table, CopyOnReadTable) and table.unsupported:
                 raise MachineError(
-                    f"tau2-bench {self._package.version}: its tool {name} uses {table.unfollowed} on a table, which "
-                    f"the adapter does not follow: {INSTALL}."
+                    f"tau2-bench {self._package.version}: its tool {name} uses {table.unsupported} on a table, which "
+                    f"this project's adapter does not support: {INSTALL}."
                 )
         after = tuple(self._changes(tables, changes)) if writes else changes
         return Response(response.content, response.error, after)
 
     def replay(self, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> Changes:
-        """What these calls make of a fresh database; those that fail are passed over, as the package does."""
+        """The changes after these calls on a fresh database. Failed calls are skipped, as the package does."""
         changes: Changes = ()
         for name, arguments in calls:
             changes = self.call(changes, name, arguments).changes
         return changes
 
     def database(self, changes: Changes) -> Any:
-        """The whole database, as the package's object; only to be read."""
+        """The whole database as the package's object. Do not change it."""
         return self._package.database_type.model_construct(**self._tables(changes))
 
     def _tables(self, changes: Changes) -> dict[str, dict[str, Any]]:
@@ -152,7 +150,7 @@ class Desk:
     def _changes(self, tables: Mapping[str, Any], before: Changes) -> Iterator[Change]:
         known = {(change.table, change.key): change for change in before}
         for table in sorted(TABLES):
-            touched = tables[table].mine
+            touched = tables[table].copied
             for key in sorted({change.key for change in before if change.table == table} | touched):
                 if key not in touched:
                     yield known[table, key]
@@ -165,19 +163,19 @@ class Desk:
 
 @cache
 def open_desk() -> Desk:
-    """The process's desk. Raises as `load_package` does."""
+    """The process's one desk. Raises what `load_package` raises."""
     return Desk(load_package())
 
 
 def _text(record: Any) -> str:
-    """As the package writes a record into the text that it hashes."""
+    """A record in the JSON that the package hashes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a tool may put another type into a field
         return json.dumps(record.model_dump(), sort_keys=True, default=str)
 
 
 def _refusal(name: str, arguments: Mapping[str, Any]) -> str:
-    """Why a call is not given to the package's calculator, which runs in this process; empty when it is."""
+    """Why the package's calculator, which runs in this process, must not get a call; empty if it may."""
     expression = arguments.get("expression")
     if name != "calculate" or not isinstance(expression, str):
         return ""

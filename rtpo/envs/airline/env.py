@@ -1,7 +1,7 @@
 """tau3-airline: the airline domain of tau2-bench, with states that can be forked (docs/run/tasks.md).
 
-A turn is one message of the agent: tool calls, or text to the user. What the tools answer, how an episode ends and what
-it earns are the package's; the database is followed copy-on-write.
+A turn is one message of the agent: tool calls, or text to the user. The package decides what the tools answer, when an
+episode ends and its reward. The database is copy-on-write (`desk`).
 """
 
 import json
@@ -15,7 +15,7 @@ from rtpo.core.bounds import Count
 from rtpo.core.json_text import encodable
 from rtpo.envs.airline.desk import Changes, Desk, open_desk
 from rtpo.envs.airline.package import load_package
-from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, read_splits, read_wanted
+from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, read_criteria, read_splits
 from rtpo.envs.airline.users import Said, Scenario, ServerSettings, User, open_user
 from rtpo.envs.base import Environment, Settings
 from rtpo.envs.episode import Episode, text_and_calls
@@ -24,25 +24,24 @@ from rtpo.tools.protocol import CLOSE, CUT, OPEN, SHAPE, Call, Malformed
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
 
 OFFICIAL_SPLITS = {"train": "train", "held_out": "test"}
-"""the package's names of the splits"""
+"""the package's name for each split"""
 _EMPTY = Message("tool", "Error: the reply is empty.")
 _CALLS = re.compile(f"{OPEN}.*?{CLOSE}", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class AirlineSettings(Settings):
-    """user: `served` by a model, or `scripted`. server: of the served one. max_errors: calls that fail before the
-    episode is broken off, without reward."""
+    """Settings of the airline task."""
 
-    user: Literal["served", "scripted"] = "served"
-    server: ServerSettings = field(default_factory=ServerSettings)
-    max_errors: Count = 10
+    user: Literal["served", "scripted"] = "served"  # who plays the user: a model on a server, or a script
+    server: ServerSettings = field(default_factory=ServerSettings)  # for the served user
+    max_errors: Count = 10  # this many failed calls end the episode without reward
 
     def problems(self, path: str) -> list[str]:
         return self.server.problems(f"{path}.server") if self.user == "served" else []
 
     def check(self) -> dict[str, Any]:
-        """Load the package, and ask a served user for a message. Raises MachineError, DataError and ConfigError."""
+        """Load the package, and ask a served user for one message. Raises MachineError, DataError and ConfigError."""
         facts = {"tau2": load_package().version, "user": self.user}
         if self.user == "scripted":
             return facts
@@ -52,22 +51,18 @@ class AirlineSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An episode without its base.
+    """An episode's state."""
 
-    uid: the task's. changes: what differs from the base. dialogue: as the user has it. beside: what the agent wrote
-    beside calls, which the user does not see and the reward does. errors: calls that failed. ended: by whom.
-    """
-
-    uid: str
-    changes: Changes = ()
-    dialogue: tuple[Said, ...] = ()
-    beside: tuple[str, ...] = ()
-    errors: int = 0
-    ended: Literal["", "user", "errors"] = ""
+    uid: str  # the task's
+    changes: Changes = ()  # to the base database
+    dialogue: tuple[Said, ...] = ()  # what the user has seen and written
+    beside: tuple[str, ...] = ()  # the agent's text beside calls: hidden from the user, read by the reward
+    errors: int = 0  # failed calls
+    ended: Literal["", "user", "errors"] = ""  # who or what ended it; empty while it runs
 
 
 class AirlineEnv(Episode[State]):
-    """One dialogue of the official domain. Raises MachineError and DataError where the package cannot be used."""
+    """One dialogue of the official domain. Raises MachineError and DataError if the package cannot be used."""
 
     def __init__(self, settings: AirlineSettings) -> None:
         super().__init__()
@@ -88,12 +83,12 @@ class AirlineEnv(Episode[State]):
         return Opening(opening, self._desk.schemas)
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
-        """See `rtpo.envs.base.Env`. Raises InfrastructureError when the user cannot be asked; nothing changes then."""
-        task = self._goes_on()
-        said = text_and_calls(reply, stop)
-        if said is None:
+        """See `rtpo.envs.base.Env`. Raises InfrastructureError, and changes nothing, if the user does not answer."""
+        task = self._active_task()
+        parsed = text_and_calls(reply, stop)
+        if parsed is None:
             return self._failed(CUT)
-        text, calls = said
+        text, calls = parsed
         if calls:
             return self._run(calls, _CALLS.sub("", text).strip())
         if not text.strip():
@@ -101,14 +96,14 @@ class AirlineEnv(Episode[State]):
         return await self._tell(task, text.strip())
 
     async def grade(self) -> Grade:
-        """DB times COMMUNICATE of an episode that the user ended; 0 of any other."""
-        task = self._begun()
+        """DB times COMMUNICATE (`tasks`) if the user ended the episode, else 0."""
+        task = self._current_task()
         if self._state.ended == "errors":
             return Grade(GradeOutcome.GRADED, 0.0, TOO_MANY_ERRORS)
         if self._state.ended != "user":
             return Grade(GradeOutcome.GRADED, 0.0, "the user has not ended the dialogue")
-        wanted = gold(task.meta["row"])
-        if wanted is not None and self._state.changes != wanted:
+        expected = gold(task.meta["row"])
+        if expected is not None and self._state.changes != expected:
             return Grade(GradeOutcome.GRADED, 0.0, "the database is not what it should be")
         said = [message.text for message in self._state.dialogue if message.speaker == "agent"] + [*self._state.beside]
         heard = [text.lower().replace(",", "") for text in said]
@@ -132,7 +127,7 @@ class AirlineEnv(Episode[State]):
         return self._unless_broken_off(Feedback(messages, done=False, calls=tuple(use for _, use in answers)))
 
     def _answer(self, call: Call | Malformed) -> tuple[str, ToolUse]:
-        """What the agent is told of a call, and what became of it."""
+        """The text that answers a call, and the call's outcome."""
         if isinstance(call, Malformed):
             self._state = replace(self._state, errors=self._state.errors + 1)
             return f"Error: {call.why}. Write {SHAPE}.", ToolUse("", ToolOutcome.MALFORMED)
@@ -158,7 +153,7 @@ class AirlineEnv(Episode[State]):
 
 @lru_cache(1024)
 def scenario(row: str) -> Scenario:
-    """The user's side of a task, given as its row of the task file in JSON."""
+    """The user's side of a task. row: the task's entry in the task file, in JSON."""
     package = load_package()
     task = package.task_type.model_validate_json(row)
     prompt = package.user_type(llm="none", instructions=str(task.user_scenario)).system_prompt
@@ -170,8 +165,8 @@ def scenario(row: str) -> Scenario:
 
 @lru_cache(1024)
 def gold(row: str) -> Changes | None:
-    """What a task's gold calls make of a fresh database; None where the task has no list of them, not even an empty
-    one, for the package then takes any database."""
+    """The changes after a task's gold calls on a fresh database. None if the task has no list of gold calls: then the
+    package accepts any database."""
     actions = json.loads(row)["evaluation_criteria"].get("actions")
     if actions is None:
         return None
@@ -179,14 +174,14 @@ def gold(row: str) -> Changes | None:
 
 
 def read_airline(path: Path) -> list[Task]:
-    """The tasks of a file of the airline domain's shape (`tasks.json`). Raises DataError naming the task."""
-    wanted = read_wanted(path)
+    """Read tasks from a file in the airline domain's format (`tasks.json`). Raises DataError naming the task."""
+    criteria = read_criteria(path)
     rows = json.loads(path.read_text(encoding="utf-8"))
     return [
         Task(
             uid=f"tau3_airline/{row['id']}",
             question=json.dumps(row.get("user_scenario")),
-            answer=wanted[row["id"]].figures,
+            answer=criteria[row["id"]].figures,
             meta={"id": row["id"], "row": json.dumps(row)},
         )
         for row in rows
@@ -194,15 +189,15 @@ def read_airline(path: Path) -> list[Task]:
 
 
 def official_tasks(split: str, count: int, seed: int) -> list[Task]:
-    """The first `count` tasks of an official split: the package's train, or its test as held_out. There is nothing to
-    draw, so the seed is not looked at. Raises ConfigError, DataError, and MachineError without the package."""
+    """The first `count` tasks of an official split: the package's train, or its test as held_out. `seed` is ignored,
+    because nothing is drawn. Raises ConfigError, DataError, and MachineError without the package."""
     if split not in OFFICIAL_SPLITS:
         raise ConfigError(f"tau3-airline has no split {split!r}: use one of {', '.join(OFFICIAL_SPLITS)}")
     folder = load_package().folder
     ids = read_splits(folder / "split_tasks.json")[OFFICIAL_SPLITS[split]]
     by_id = {task.meta["id"]: task for task in read_airline(folder / "tasks.json")}
     if count > len(ids):
-        raise DataError(f"tau3-airline has {len(ids)} tasks in {split}, and {count} were asked for: ask for fewer")
+        raise DataError(f"tau3-airline has {len(ids)} tasks in {split}, not {count}: ask for fewer")
     return [by_id[identity] for identity in ids[:count]]
 
 

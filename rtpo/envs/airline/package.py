@@ -1,7 +1,7 @@
-"""tau2-bench, as its user installed it: found, told apart from its namesake, and loaded.
+"""Finds and loads the tau2-bench that the user installed, and tells it from another package named tau2.
 
-It is no dependency of this project: it needs Python 3.12, comes from a commit and not from the package index, and its
-data are beside its source.
+It is not a dependency of this project: it needs Python 3.12 and is installed from a commit, not from the package index.
+Its data lie beside its source.
 """
 
 import os
@@ -15,9 +15,9 @@ from typing import Any
 from rtpo.errors import DataError, MachineError
 
 COMMIT = "a2c024725189473d2d7cea3a5cfdbcc67478e41f"
-"""of sierra-research/tau2-bench; the adapter was written against it"""
+"""commit of sierra-research/tau2-bench that the adapter was written for"""
 LEAST = 1
-"""the major version whose task file is the paper's"""
+"""oldest major version with the paper's task file"""
 INSTALL = (
     "with Python 3.12 or 3.13, git clone https://github.com/sierra-research/tau2-bench, check out "
     f"{COMMIT} there and pip install -e that folder (pip install tau2 gets another project)"
@@ -27,17 +27,15 @@ FILES = ("db.json", "policy.md", "tasks.json", "split_tasks.json")
 
 @dataclass(frozen=True)
 class Package:
-    """What the adapter uses of tau2-bench. policy: the domain's. agent_prompt: the package's system message for agents,
-    policy included. greeting: what the agent has said when an episode begins. stop_words: a message of the user with
-    one of them ends it. base: the fresh database, never to be changed. folder: of the domain's data."""
+    """The parts of tau2-bench that the adapter uses."""
 
     version: str
-    folder: Path
-    policy: str
-    agent_prompt: str
-    greeting: str
-    stop_words: tuple[str, ...]
-    base: Any
+    folder: Path  # of the domain's data
+    policy: str  # the airline's rules
+    agent_prompt: str  # the package's system message for agents, policy included
+    greeting: str  # the agent's first message, already in the dialogue
+    stop_words: tuple[str, ...]  # a user's message with one of them ends the episode
+    base: Any  # the fresh database; never change it
     database_type: Any
     tools_type: Any
     environment_type: Any
@@ -47,8 +45,8 @@ class Package:
 
 
 def find_package() -> str:
-    """The version of the tau2-bench that can be imported here; nothing of it is run. Raises MachineError where there is
-    none, another project of that name, or one that is too old."""
+    """The version of the installed tau2-bench, without importing it. Raises MachineError if it is missing, too old, or
+    another project with that name."""
     spec = find_spec("tau2")
     if spec is None:
         raise MachineError(f"The airline task needs tau2-bench, which is not installed: {INSTALL}.")
@@ -62,19 +60,19 @@ def find_package() -> str:
         version = metadata.version("tau2")
     except metadata.PackageNotFoundError as error:
         raise MachineError(
-            f"tau2-bench is on the path but not installed, so that its version is not known: {INSTALL}."
+            f"tau2-bench is on the path but not installed, so its version is unknown: {INSTALL}."
         ) from error
     if int(version.partition(".")[0]) < LEAST:
-        raise MachineError(f"tau2-bench {version} is older than {LEAST}.0.0, with other tasks: {INSTALL}.")
+        raise MachineError(f"tau2-bench {version} is older than {LEAST}.0.0 and has other tasks: {INSTALL}.")
     return version
 
 
 @cache
 def load_package() -> Package:
-    """tau2-bench, loaded once a process, without its log and without the network. Raises MachineError as `find_package`
-    does and for one that lacks something, DataError where its data are missing."""
+    """Load tau2-bench once per process, without its log and the network. Raises MachineError as `find_package` does, or
+    if the package lacks a name that the adapter uses, and DataError if its data are missing."""
     version = find_package()
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or an import asks the network for prices
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise an import downloads prices
     try:
         import_module("loguru").logger.disable("tau2")
         folder = Path(_get("domains.airline.utils", "AIRLINE_DATA_DIR"))

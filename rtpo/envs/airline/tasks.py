@@ -1,8 +1,8 @@
-"""The airline domain's task files, and what doing nothing earns on them (docs/run/tasks.md).
+"""Reads the airline domain's task files, and says which tasks reward an agent that does nothing (docs/run/tasks.md).
 
-The reward is the product of DB (the database is what the gold calls make of a fresh one) and COMMUNICATE (the agent
-said each required string). An agent that neither writes nor says a required string and lets the user end the dialogue
-therefore scores on every task without a gold write and without a required string.
+The reward is DB times COMMUNICATE. DB is 1 if the database equals a fresh one after the gold calls. COMMUNICATE is 1 if
+the agent said each required string. So a task without gold writes and required strings rewards an agent that does
+nothing until the user ends the dialogue.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ WRITES = frozenset(
     }
 )
 """tools that change the database"""
-OTHERS = frozenset(
+READ_ONLY = frozenset(
     {
         "calculate",
         "get_flight_status",
@@ -36,20 +36,19 @@ OTHERS = frozenset(
         "transfer_to_human_agents",
     }
 )
-"""tools that do not"""
+"""tools that do not change it"""
 TOO_MANY_ERRORS = "too many errors"
-"""detail of the grade of an episode that the environment broke off: nobody ended it"""
+"""grade detail of an episode that the environment ended, not the user"""
 REWARD_BASIS = frozenset({"DB", "COMMUNICATE"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a task's reward asks for. writes: the gold calls that change the database, by name. figures: the strings
-    that the agent must say."""
+class Criteria:
+    """What a task's reward requires."""
 
     id: str
-    writes: tuple[str, ...]
-    figures: tuple[str, ...]
+    writes: tuple[str, ...]  # tools of the gold calls that change the database
+    figures: tuple[str, ...]  # strings that the agent must say
 
     @property
     def needs_write(self) -> bool:
@@ -57,26 +56,26 @@ class Wanted:
 
     @property
     def no_op_scores(self) -> bool:
-        """Whether an agent that does nothing is rewarded."""
+        """Whether the task rewards an agent that does nothing."""
         return not self.writes and not self.figures
 
 
-def read_wanted(path: str | Path) -> dict[str, Wanted]:
-    """What the tasks of a task file (`tasks.json`) ask for, by id. Raises DataError naming the task and the field."""
+def read_criteria(path: str | Path) -> dict[str, Criteria]:
+    """Read each task's criteria, by id, from `tasks.json`. Raises DataError naming the task and the field."""
     rows = _read_json(Path(path))
     if not isinstance(rows, list):
         raise DataError(f"{path} is not a list of tasks: give the airline domain's tasks.json")
-    tasks: dict[str, Wanted] = {}
+    tasks: dict[str, Criteria] = {}
     for number, row in enumerate(rows):
-        wanted = _wanted(f"task {number} of {path}", row)
-        if wanted.id in tasks:
-            raise DataError(f"task {number} of {path} repeats the id {wanted.id!r}")
-        tasks[wanted.id] = wanted
+        criteria = _criteria(f"task {number} of {path}", row)
+        if criteria.id in tasks:
+            raise DataError(f"task {number} of {path} repeats the id {criteria.id!r}")
+        tasks[criteria.id] = criteria
     return tasks
 
 
 def read_splits(path: str | Path) -> dict[str, tuple[str, ...]]:
-    """The ids of each split of a split file (`split_tasks.json`). Raises DataError."""
+    """Read the task ids of each split from `split_tasks.json`. Raises DataError."""
     splits = _read_json(Path(path))
     if not isinstance(splits, dict) or not all(_is_strings(ids) for ids in splits.values()):
         raise DataError(f"{path} is not an object of lists of task ids: give the airline domain's split_tasks.json")
@@ -92,27 +91,27 @@ def _read_json(path: Path) -> Any:
         raise DataError(f"file {path} is not JSON ({error})") from error
 
 
-def _wanted(place: str, row: Any) -> Wanted:
+def _criteria(place: str, row: Any) -> Criteria:
     if not isinstance(row, dict) or not isinstance(row.get("id"), str):
         raise DataError(f"{place} has no id: write the id as text")
     criteria = row.get("evaluation_criteria")
     if not isinstance(criteria, dict):
-        raise DataError(f"{place} has no evaluation_criteria: nothing says what its reward is")
+        raise DataError(f"{place} has no evaluation_criteria, so its reward is undefined")
     basis = criteria.get("reward_basis")
     if not isinstance(basis, list) or set(basis) != REWARD_BASIS:
-        raise DataError(f"{place}: reward_basis is {basis!r}, and only DB with COMMUNICATE is known here")
+        raise DataError(f"{place}: reward_basis is {basis!r}, but only DB with COMMUNICATE is supported")
     if row.get("initial_state") is not None:
-        raise DataError(f"{place} has an initial_state: what doing nothing earns there is not known here")
+        raise DataError(f"{place} has an initial_state, which is not supported")
     actions, figures = criteria.get("actions") or [], criteria.get("communicate_info") or []
     if not isinstance(actions, list) or not all(isinstance(action, dict) for action in actions):
         raise DataError(f"{place}: actions must be a list of calls")
     names = [action.get("name") for action in actions]
     for name in names:
-        if name not in WRITES | OTHERS:
-            raise DataError(f"{place}: {name!r} is no tool of the airline domain, so whether it writes is not known")
+        if name not in WRITES | READ_ONLY:
+            raise DataError(f"{place}: the airline domain has no tool {name!r}")
     if not _is_strings(figures):
         raise DataError(f"{place}: communicate_info must be a list of strings")
-    return Wanted(row["id"], tuple(name for name in names if name in WRITES), tuple(figures))
+    return Criteria(row["id"], tuple(name for name in names if name in WRITES), tuple(figures))
 
 
 def _is_strings(values: Any) -> bool:

@@ -1,8 +1,7 @@
 """The simulated user of the airline domain: a served model, or a script.
 
-Both are functions of the task and of the dialogue as the user has it, which is in the snapshot. No random state is
-kept between messages: paths that are forked from one state cannot disturb each other's user, and those that say the
-same hear the same.
+A user's answer depends only on the task and on the dialogue, which is in the snapshot. A user keeps no random state
+between messages. So paths forked from one state do not affect each other's user, and equal messages get equal answers.
 """
 
 import asyncio
@@ -21,64 +20,57 @@ from rtpo.tools.protocol import visible_text
 
 TEMPERATURE = 0.0
 MOST_STATEMENTS = 2
-"""that are no questions, which the scripted user hears before it leaves"""
+"""the scripted user leaves after this many agent messages without a question"""
 MOST_MESSAGES = 20
-"""of the agent, which the scripted user hears before it leaves"""
+"""the scripted user leaves after this many agent messages"""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message of the dialogue, as the user has it: tool calls and their results are not in it."""
+    """A message of the dialogue, without tool calls and their results, which the user does not see."""
 
     speaker: Literal["agent", "user"]
     text: str
 
 
 class User(Protocol):
-    """Answers the last message of a dialogue, which is the agent's."""
+    """Answers the agent's message, the last of a dialogue."""
 
     async def answer(self, scenario: "Scenario", dialogue: Sequence[Said]) -> str:
-        """Raises InfrastructureError when the user could not be asked."""
+        """Raises InfrastructureError if the user's model does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A task's side of the user. prompt: the package's system message for its simulated user. reason, known,
-    instructions: parts of it, empty where the task has none."""
+    """The user's side of a task. The last three fields are empty if the task lacks them."""
 
-    prompt: str
-    reason: str
-    known: str
-    instructions: str
+    prompt: str  # the package's system message for its simulated user
+    reason: str  # for contacting the agent
+    known: str  # facts that the user knows
+    instructions: str  # how the user behaves
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """An OpenAI-compatible server of the user's model.
+    """The OpenAI-compatible server of the user's model."""
 
-    base_url: of the server; `/chat/completions` is added to it. model: as the server names it. key_variable: the
-    environment variable that holds the key, which is written nowhere; null where the server takes none. seed: sent with
-    every request. max_tokens: of a reply. cache: the folder that every request and raw reply is kept in and read from;
-    null keeps them for as long as the process lives.
-    """
-
-    base_url: str | None = None
-    model: str | None = None
-    key_variable: str | None = None
-    seed: int = 0
-    max_tokens: Count = 512
-    cache: str | None = None
+    base_url: str | None = None  # without `/chat/completions`
+    model: str | None = None  # the server's name for it
+    key_variable: str | None = None  # environment variable with the API key, which is never stored; null for no key
+    seed: int = 0  # sent with every request
+    max_tokens: Count = 512  # of a reply
+    cache: str | None = None  # folder for all requests and raw replies; null keeps them in memory
     requests: RequestSettings = field(default_factory=RequestSettings)
 
     def problems(self, path: str) -> list[str]:
         problems = url_problems(self.base_url, f"{path}.base_url")
         if not self.model:
-            problems.append(f"{path}.model is missing: a model on that server is the user; name it as the server does.")
+            problems.append(f"{path}.model is missing: give the server's name of the model that plays the user.")
         return problems + key_problems(self.key_variable, f"{path}.key_variable")
 
     def check(self) -> None:
-        """Ask the user's model for one message. Not for use within an event loop. Raises ConfigError for a missing key,
-        and MachineError for a server that does not answer."""
+        """Ask the user's model for one message. Do not call it in an event loop. Raises ConfigError if the key is
+        missing, and MachineError if the server does not answer."""
         try:
             asyncio.run(open_user("served", self).answer(_TRIAL, (Said("agent", "Hi! How can I help you today?"),)))
         except InfrastructureError as error:
@@ -89,9 +81,8 @@ _TRIAL = Scenario("You are a customer. Say what you want in one sentence.", "", 
 
 
 class ServedUser:
-    """`User` on a served model, at temperature 0 and with one seed. A request's first reply is its reply from then on:
-    it is kept under the whole request, so that a restored episode hears what the first one did, whatever the server
-    would say the second time."""
+    """A served model as `User`, at temperature 0 and with one seed. It stores the first reply to each request and
+    reuses it, so a restored episode gets the same answers even if the server would now answer differently."""
 
     def __init__(self, settings: ServerSettings) -> None:
         url = f"{str(settings.base_url).rstrip('/')}/chat/completions"
@@ -118,42 +109,42 @@ class ServedUser:
 
 
 class ScriptedUser:
-    """`User` without a model: it states its reason, says yes to questions and what it knows with it, insists once on
-    its instructions, and leaves. It serves tests and the agent that does nothing; it plays no scenario out."""
+    """A `User` without a model. It states its reason, answers questions with yes and what it knows, insists once on its
+    instructions, and leaves. It does not act out a scenario: it is for tests and the agent that does nothing."""
 
     async def answer(self, scenario: Scenario, dialogue: Sequence[Said]) -> str:
-        heard = [said.text for said in dialogue if said.speaker == "agent"][1:]
-        if not heard:
+        received = [message.text for message in dialogue if message.speaker == "agent"][1:]
+        if not received:
             return " ".join(part for part in (scenario.reason, scenario.known) if part)
-        statements = sum("?" not in text for text in heard)
-        if "transferred to a human" in heard[-1].lower():
+        statements = sum("?" not in text for text in received)
+        if "transferred to a human" in received[-1].lower():
             return "###TRANSFER###"
-        if statements >= MOST_STATEMENTS or len(heard) >= MOST_MESSAGES:
+        if statements >= MOST_STATEMENTS or len(received) >= MOST_MESSAGES:
             return "###STOP###"
-        if "?" in heard[-1]:
+        if "?" in received[-1]:
             return f"Yes. {scenario.known}".strip()
         return scenario.instructions or "Please check again."
 
 
 def messages(scenario: Scenario, dialogue: Sequence[Said]) -> list[dict[str, str]]:
-    """The chat as the user's model has it: it is the assistant of it."""
+    """The chat for the user's model: the user is its assistant, the agent its user."""
     roles = {"agent": "user", "user": "assistant"}
     return [
         {"role": "system", "content": scenario.prompt},
-        *({"role": roles[said.speaker], "content": said.text} for said in dialogue),
+        *({"role": roles[message.speaker], "content": message.text} for message in dialogue),
     ]
 
 
 @cache
 def open_user(kind: Literal["served", "scripted"], settings: ServerSettings) -> User:
-    """The process's user with these settings. Raises ConfigError for a missing key."""
+    """The process's one user with these settings. Raises ConfigError if the key is missing."""
     return ScriptedUser() if kind == "scripted" else ServedUser(settings)
 
 
 def _checked(reply: Any) -> Any:
-    """A server's reply, if it holds a message. Raises ValueError."""
+    """The server's reply unchanged. Raises ValueError unless it holds a message."""
     if not _text(reply):
-        raise ValueError("its message says nothing after its thinking")
+        raise ValueError("its message has no text after its thinking")
     return reply
 
 

@@ -1,4 +1,4 @@
-"""The booking desk: a dialogue with a scripted user, and tools that change a database (docs/run/tasks.md)."""
+"""The booking desk: a dialogue with a scripted user and tools that change a database (docs/run/tasks.md)."""
 
 import json
 from dataclasses import dataclass, replace
@@ -14,26 +14,21 @@ from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReas
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An episode without its base.
+    """An episode's state."""
 
-    changed: the records that differ from the base's. said: the agent's messages to the user, in order. wrote:
-    whether a call wrote to the database. ended: by the user.
-    """
-
-    uid: str
-    changed: tuple[Record, ...] = ()
-    said: tuple[str, ...] = ()
-    wrote: bool = False
-    ended: bool = False
+    uid: str  # the task's
+    changed: tuple[Record, ...] = ()  # records that differ from the base database
+    said: tuple[str, ...] = ()  # the agent's messages to the user, in order
+    wrote: bool = False  # a call has written to the database
+    ended: bool = False  # the user has ended the dialogue
 
 
 class BookingEnv(Episode[State]):
-    """One dialogue. A reply makes one call, or is a message to the user.
+    """One dialogue, which the user ends. A reply makes one call, or is a message to the user.
 
-    The text beside a call is not shown to the user. What cannot be read as a call, names no tool of the task, does not
-    fit its schema or is a second call is answered with what is wrong and not run. The episode ends when the user ends
-    it. The reward is 1 if the database then is what the gold writes make of a fresh one and the user was told every
-    figure of the task, else 0.
+    The user does not see text beside a call. An invalid or second call is not run: its answer says what is wrong. The
+    reward is 1 if the database equals a fresh one after the gold writes and the agent told the user every figure of the
+    task, else 0.
     """
 
     async def reset(self, task: Task) -> Opening:
@@ -42,11 +37,11 @@ class BookingEnv(Episode[State]):
         return Opening(messages, tuple(json.dumps(world.TOOLS[name].schema) for name in wish_of(task).tools))
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
-        task = self._goes_on()
-        said = text_and_calls(reply, stop)
-        if said is None:
+        task = self._active_task()
+        parsed = text_and_calls(reply, stop)
+        if parsed is None:
             return Feedback((CUT,), done=False)
-        text, calls = said
+        text, calls = parsed
         if not calls:
             return self._tell(task, text)
         answers = [self._answer(task, call, number) for number, call in enumerate(calls)]
@@ -54,25 +49,25 @@ class BookingEnv(Episode[State]):
         return Feedback(messages, done=False, calls=tuple(use for _, use in answers))
 
     async def grade(self) -> Grade:
-        wish = wish_of(self._begun())
+        wish = wish_of(self._current_task())
         if not self._state.ended:
             return Grade(GradeOutcome.GRADED, 0.0, "the user has not ended the dialogue")
         if self._state.changed != world.gold(wish.key).changed:
             return Grade(GradeOutcome.GRADED, 0.0, "the database is not what it should be")
-        heard = [message.replace(",", "") for message in self._state.said]
-        if missing := [figure for figure in wish.figures if not any(figure in text for text in heard)]:
+        texts = [message.replace(",", "") for message in self._state.said]
+        if missing := [figure for figure in wish.figures if not any(figure in text for text in texts)]:
             return Grade(GradeOutcome.GRADED, 0.0, f"the user was not told {', '.join(missing)}")
         return Grade(GradeOutcome.GRADED, 1.0)
 
     def _tell(self, task: Task, text: str) -> Feedback:
-        heard = (*self._state.said, text)
-        said = world.answer(wish_of(task), heard, wrote=self._state.wrote)
-        ends = world.STOP in said
-        self._state = replace(self._state, said=heard, ended=ends)
-        return Feedback(() if ends else (Message("user", said),), done=ends)
+        said = (*self._state.said, text)
+        answer = world.answer(wish_of(task), said, wrote=self._state.wrote)
+        ends = world.STOP in answer
+        self._state = replace(self._state, said=said, ended=ends)
+        return Feedback(() if ends else (Message("user", answer),), done=ends)
 
     def _answer(self, task: Task, call: Call | Malformed, number: int) -> tuple[str, ToolUse]:
-        """What the agent is told of the reply's call `number`, and what became of it."""
+        """The text that answers the reply's call `number` (from 0), and the call's outcome."""
         schemas = {name: world.TOOLS[name].schema for name in wish_of(task).tools}
         refused = refusal(call, schemas, number, most=1)
         if refused is not None:
@@ -80,12 +75,12 @@ class BookingEnv(Episode[State]):
         assert isinstance(call, Call)
         tool = world.TOOLS[call.name]
         try:
-            database, told = tool.run(world.Database(self._state.changed), call.arguments)
+            database, output = tool.run(world.Database(self._state.changed), call.arguments)
         except ToolError as error:
             return f"Error: {error}.", ToolUse(call.name, ToolOutcome.PROGRAM_ERROR)
         wrote = self._state.wrote or tool.writes
         self._state = replace(self._state, changed=database.changed, wrote=wrote)
-        return told, ToolUse(call.name, ToolOutcome.OK)
+        return output, ToolUse(call.name, ToolOutcome.OK)
 
 
 ENVIRONMENT = Environment(lambda settings, max_turns: BookingEnv(), world.read_tasks, world.generate, world.split_key)

@@ -1,11 +1,11 @@
-"""The booking desk's world: a database, the tools that change it, wishes, and the user who has one.
+"""The booking desk's world: a database, the tools that change it, users' wishes, and the scripted user.
 
-The base of the database is a function of a seed that nothing can change. A `Database` is what differs from it and is
-never changed in place, so any number of forks share the base and none sees another's writes. The tools check what the
-database needs (a record exists, a seat is free), and not the desk's rules: those are for the agent.
+A fixed seed determines the base database. A `Database` holds only the records that differ from the base and is
+immutable. So all forks share the base, and no fork sees another's writes. The tools check that a record exists or a
+seat is free. They do not check the desk's rules: the agent must follow those.
 
-A wish is spelled by its key alone, such as `cancel:R1007`; everything else follows from the key and the base. No user
-has wishes in two splits. Some wishes are against the desk's rules, or questions: there nothing is to be written.
+A key such as `cancel:R1007` and the base determine a wish. All wishes of one user are in one split. Some wishes break
+the desk's rules or are questions: their gold run writes nothing.
 """
 
 import json
@@ -26,16 +26,16 @@ from rtpo.tools.base import Arguments
 from rtpo.types import Task
 
 STOP = "###STOP###"
-"""in what ends the dialogue"""
+"""the user's last message contains it"""
 MOST_MESSAGES = 8
-"""messages of the agent that the user reads before it gives up"""
+"""the user gives up after this many messages of the agent"""
 SEED = 0
 USERS, RESERVATIONS = 400, 2000
 TODAY = date(2024, 5, 15)
 DATES = tuple((TODAY + timedelta(days=day)).isoformat() for day in range(1, 11))
 AIRPORTS = ("ATL", "BOS", "DEN", "JFK", "LAX", "SEA")
-A_ROUTE = 4
-"""departures of a route on a date"""
+DEPARTURES = 4
+"""of each route on each date"""
 _DIGIT = re.compile(r"\d")
 _ABOUT_WHICH = re.compile(r"\b(reservation|booking|which)\b", re.IGNORECASE)
 _NAMES = ("ava", "chen", "daiki", "emma", "fatima", "ivan", "lucas", "mia", "noah", "raj", "sofia", "yara")
@@ -43,12 +43,12 @@ _NAMES = ("ava", "chen", "daiki", "emma", "fatima", "ivan", "lucas", "mia", "noa
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A flight, such as ATLBOS0, on a date. seats: free ones. price: dollars."""
+    """A flight on a date."""
 
-    flight: str
+    flight: str  # such as ATLBOS0
     date: str
-    seats: int
-    price: int
+    seats: int  # free seats
+    price: int  # dollars
 
     @property
     def key(self) -> str:
@@ -57,14 +57,14 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A seat. paid: dollars, nothing of a cancelled one."""
+    """A user's reservation of a seat."""
 
     key: str
     user: str
     flight: str
     date: str
     insured: bool
-    paid: int
+    paid: int  # dollars; 0 once cancelled
     status: Literal["booked", "cancelled"] = "booked"
 
 
@@ -73,13 +73,12 @@ Record = Departure | Reservation
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """changed: the records that are new or differ from the base's, in the order of their keys. Two databases are equal
-    exactly when all their records are."""
+    """A database, as its changes to the base. Two are equal exactly when all their records are equal."""
 
-    changed: tuple[Record, ...] = ()
+    changed: tuple[Record, ...] = ()  # records that are new or differ from the base's, sorted by key
 
     def put(self, *records: Record) -> "Database":
-        """This database with these records in place of those with their keys."""
+        """A copy with these records added, each replacing the record with its key."""
         changed = {record.key: record for record in (*self.changed, *records)}
         return Database(tuple(changed[key] for key in sorted(changed) if base().get(key) != changed[key]))
 
@@ -87,17 +86,17 @@ class Database:
         return next((record for record in self.changed if record.key == key), base().get(key))
 
     def free(self, origin: str, destination: str, day: str) -> list[Departure]:
-        """The departures of a route and date with a free seat."""
-        departures = (self.get(f"{origin}{destination}{number}/{day}") for number in range(A_ROUTE))
+        """Departures with a free seat, for a route and date."""
+        departures = (self.get(f"{origin}{destination}{number}/{day}") for number in range(DEPARTURES))
         return [record for record in departures if isinstance(record, Departure) and record.seats]
 
 
 @cache
 def base() -> Mapping[str, Record]:
-    """Every record of a fresh database by its key, made once a process; nothing in it can be changed."""
+    """All records of a fresh database by key, made once per process. It is read-only."""
     rng = generator(SEED, "booking")
     routes = [f"{start}{end}" for start in AIRPORTS for end in AIRPORTS if start != end]
-    flights = [f"{route}{number}" for route in routes for number in range(A_ROUTE)]
+    flights = [f"{route}{number}" for route in routes for number in range(DEPARTURES)]
     departures = [
         Departure(flight, day, int(rng.integers(20)), int(rng.integers(60, 400))) for flight in flights for day in DATES
     ]
@@ -113,7 +112,7 @@ def base() -> Mapping[str, Record]:
 
 
 class ToolError(Exception):
-    """A call that fits its schema and cannot be done; its text is for the agent."""
+    """A call that fits its schema but cannot be carried out. The agent reads its text."""
 
 
 Run = Callable[[Database, Arguments], tuple[Database, str]]
@@ -121,12 +120,11 @@ Run = Callable[[Database, Arguments], tuple[Database, str]]
 
 @dataclass(frozen=True, slots=True)
 class BookingTool:
-    """schema: as a chat template's `tools` takes it. run: from a database and arguments that fit the schema to the
-    database afterwards and what the agent is told. writes: whether a call can change the database."""
+    """A tool of the booking desk."""
 
-    schema: Mapping[str, Any]
-    run: Run
-    writes: bool
+    schema: Mapping[str, Any]  # an entry of a chat template's `tools`
+    run: Run  # (database, arguments that fit the schema) -> (new database, text for the agent)
+    writes: bool  # a call can change the database
 
 
 def _reservation(database: Database, key: str) -> Reservation:
@@ -143,17 +141,17 @@ def _departure(database: Database, flight: str, day: str) -> Departure:
     return record
 
 
-def _told(value: Any) -> str:
+def _as_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
 def _get_reservation(database: Database, arguments: Arguments) -> tuple[Database, str]:
-    return database, _told(asdict(_reservation(database, arguments["reservation"])))
+    return database, _as_json(asdict(_reservation(database, arguments["reservation"])))
 
 
 def _search_flights(database: Database, arguments: Arguments) -> tuple[Database, str]:
     departures = database.free(arguments["origin"], arguments["destination"], arguments["date"])
-    return database, _told({departure.flight: departure.price for departure in departures})
+    return database, _as_json({departure.flight: departure.price for departure in departures})
 
 
 def _book(database: Database, arguments: Arguments) -> tuple[Database, str]:
@@ -162,7 +160,7 @@ def _book(database: Database, arguments: Arguments) -> tuple[Database, str]:
         raise ToolError(f"no seat on {departure.flight} on {departure.date}")
     key = f"NEW{1 + sum(record.key.startswith('NEW') for record in database.changed)}"
     new = Reservation(key, arguments["user"], departure.flight, departure.date, False, departure.price)
-    return database.put(new, replace(departure, seats=departure.seats - 1)), _told(asdict(new))
+    return database.put(new, replace(departure, seats=departure.seats - 1)), _as_json(asdict(new))
 
 
 def _cancel(database: Database, arguments: Arguments) -> tuple[Database, str]:
@@ -207,19 +205,15 @@ POLICY = (
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a user wants.
+    """What a user wants."""
 
-    key: spells it. user: whose it is. about: the reservation or the route it is about. text: how the user says it
-    first. tools: those the agent is given. writes, figures: what the gold run writes, and what it tells the user.
-    """
-
-    key: str
+    key: str  # determines the wish
     user: str
-    about: tuple[str, ...]
-    text: str
-    tools: tuple[str, ...]
-    writes: tuple[Action, ...] = ()
-    figures: tuple[str, ...] = ()
+    about: tuple[str, ...]  # the reservation's key, or origin, destination and date
+    text: str  # the user's first message
+    tools: tuple[str, ...]  # that the agent gets
+    writes: tuple[Action, ...] = ()  # calls of the gold run that change the database
+    figures: tuple[str, ...] = ()  # that the agent must tell the user
 
     @property
     def kind(self) -> str:
@@ -228,7 +222,7 @@ class Wish:
 
 @lru_cache(4096)
 def wish(key: str) -> Wish:
-    """The wish that a key spells. Raises DataError for one that cannot be."""
+    """The wish with this key. Raises DataError if the key does not fit the base database."""
     kind, *parts = key.split(":")
     if kind == "book":
         if len(parts) == 4 and (booking := _booking(key, *parts)):
@@ -236,12 +230,12 @@ def wish(key: str) -> Wish:
     elif kind in KINDS and len(parts) == 1 and isinstance(reservation := base().get(parts[0]), Reservation):
         return _of_reservation(key, kind, reservation)
     raise DataError(
-        f"booking task {key!r} cannot be in this database: write one like {EXAMPLE!r}, of the kinds {', '.join(KINDS)}"
+        f"booking task {key!r} does not fit the database: write one like {EXAMPLE!r}, of the kinds {', '.join(KINDS)}"
     )
 
 
 def _booking(key: str, user: str, *route: str) -> Wish | None:
-    """The one cheapest flight of a route and date, where there are several to choose from."""
+    """A wish for the cheapest flight. None unless the user exists and one of several flights is cheapest."""
     origin, destination, day = route
     departures = sorted(Database().free(*route), key=lambda departure: departure.price)
     users = {reservation.user for reservation in _reservations()}
@@ -253,7 +247,7 @@ def _booking(key: str, user: str, *route: str) -> Wish | None:
 
 
 def _of_reservation(key: str, kind: str, reservation: Reservation) -> Wish:
-    """`find` is a cancellation by someone who does not say which reservation it is."""
+    """A wish about a reservation. `find` cancels one without naming it."""
     identity, cancels = reservation.key, kind in ("cancel", "find") and reservation.insured
     says, tools = {
         "cancel": (f"Cancel my reservation {identity}. What is the refund?", ("get_reservation", "cancel")),
@@ -273,7 +267,7 @@ def _of_reservation(key: str, kind: str, reservation: Reservation) -> Wish:
 
 @lru_cache(4096)
 def gold(key: str) -> Database:
-    """The database after a wish's gold writes on a fresh one."""
+    """A fresh database after a wish's gold writes."""
     database = Database()
     for tool, arguments in wish(key).writes:
         database, _ = TOOLS[tool].run(database, arguments)
@@ -281,9 +275,9 @@ def gold(key: str) -> Database:
 
 
 def task_of(key: str, uid: str) -> Task:
-    """The task of a wish. Raises DataError for a key that cannot be."""
-    wanted = wish(key)
-    return Task(uid=uid, question=wanted.text, answer=wanted.figures, meta={"wish": key})
+    """The task with this wish. Raises DataError if the key does not fit the base database."""
+    request = wish(key)
+    return Task(uid=uid, question=request.text, answer=request.figures, meta={"wish": key})
 
 
 def wish_of(task: Task) -> Wish:
@@ -292,13 +286,13 @@ def wish_of(task: Task) -> Wish:
 
 
 def split_key(task: Task) -> str:
-    """The user: all wishes of one are in one split."""
+    """The task's user: all wishes of one user are in one split."""
     return wish_of(task).user
 
 
 def generate(split: str, count: int, seed: int) -> list[Task]:
-    """`count` different tasks of a split, the kinds in turn; the same arguments give the same list, and fewer a prefix
-    of it. Raises ConfigError."""
+    """Draw `count` different tasks of a split, cycling through KINDS. The same arguments give the same list; a smaller
+    `count` gives a prefix of it. Raises ConfigError."""
     rng = generator(seed, "booking", "tasks")
 
     def draw(number: int) -> Task | None:
@@ -309,7 +303,7 @@ def generate(split: str, count: int, seed: int) -> list[Task]:
             key = ":".join((kind, reservation.user, *route))
         try:
             return task_of(key, f"booking/{split}/{key}")
-        except DataError:  # no two flights, or two that cost the same
+        except DataError:  # fewer than two flights, or two cheapest ones
             return None
 
     return drawn(split, count, draw, split_key)
@@ -321,7 +315,7 @@ def _reservations() -> list[Reservation]:
 
 
 def read_tasks(path: str | Path) -> list[Task]:
-    """The tasks of a file with the fields wish (a key) and uid. Raises DataError, naming the line."""
+    """Read tasks from a file with the fields wish (a key) and uid. Raises DataError naming the line."""
 
     def make(row: Mapping[str, Any]) -> Task:
         if not isinstance(row["wish"], str):
@@ -334,17 +328,17 @@ def read_tasks(path: str | Path) -> list[Task]:
 # the user
 
 
-def answer(wish: Wish, heard: Sequence[str], *, wrote: bool) -> str:
-    """The user's answer to the last of the messages it has heard. wrote: whether the agent has changed anything. It
-    states its wish, answers questions, believes what it is told, insists once when it is refused, and leaves."""
-    last = heard[-1]
-    if len(heard) >= MOST_MESSAGES:
+def answer(wish: Wish, messages: Sequence[str], *, wrote: bool) -> str:
+    """The user's answer to the agent's last message. The user answers questions, believes the agent, insists once if
+    refused, and leaves. wrote: a call has written to the database."""
+    last = messages[-1]
+    if len(messages) >= MOST_MESSAGES:
         return STOP
     if "?" in last:
         is_known = wish.kind != "book" and _ABOUT_WHICH.search(last)
         return f"It is {wish.about[0]}." if is_known else f"Yes. I am {wish.user}."
     if (wrote or wish.kind == "paid") and (not wish.figures or _DIGIT.search(last)):
         return f"Thanks. {STOP}"
-    if any("?" not in message for message in heard[:-1]):
+    if any("?" not in message for message in messages[:-1]):
         return f"Then leave it. {STOP}"
     return "Please do check again."

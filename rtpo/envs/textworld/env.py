@@ -1,6 +1,6 @@
 """TextWorld: text games, in which a reply is a thought and one command (docs/run/tasks.md).
 
-The state is the commands so far: a game says the same to the same commands, however it came to them.
+The state is the list of commands so far, because games are deterministic.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ VERBS: Final = frozenset(
     | {"go", "n", "e", "s", "w", "north", "east", "south", "west"}
     | {"take", "get", "pick", "drop", "put", "insert", "open", "close", "lock", "unlock", "eat"}
 )
-"""what a command may begin with: others, such as `save` and `restart`, are to the interpreter and not to the game"""
+"""allowed first words of a command; others, such as `save` and `restart`, would control the interpreter"""
 NO_COMMAND: Final = ""
-"""what the game is sent for a reply without a command; it begs our pardon"""
+"""sent to the game for a reply without a command; the game then asks for one"""
 _COMMAND = re.compile(r"[a-z0-9][a-z0-9' -]{0,99}")
 _BANNER = re.compile(r"\A.*\\\$\$[^\n]*\n\s*\n", re.DOTALL)
 _STATUS = re.compile(r"\s*>?\s*-= [^\n]* =-\d+/\d+\s*\Z|\s*>\s*\Z")
@@ -40,11 +40,10 @@ _BLANK = re.compile(r"\s*\n\s*")
 
 @dataclass(frozen=True)
 class TextWorldSettings(Settings):
-    """games: what `experiments/prepare_data.py` makes; what is made is played as it is. interpreters: processes that
-    play for all episodes; null: one a processor that this process may use."""
+    """Settings of the textworld task."""
 
-    games: Family = field(default_factory=Family)
-    interpreters: Count | None = None
+    games: Family = field(default_factory=Family)  # for experiments/prepare_data.py; existing games are not checked
+    interpreters: Count | None = None  # processes that play all episodes; null: one per available CPU
 
     def problems(self, path: str) -> list[str]:
         return self.games.problems(f"{path}.games")
@@ -61,15 +60,15 @@ class TextWorldSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """uid: the task's. commands: so far, the empty one where a reply had none. ended: how the game did."""
+    """An episode's state."""
 
-    uid: str
-    commands: tuple[str, ...] = ()
-    ended: Literal["", "won", "lost"] = ""
+    uid: str  # the task's
+    commands: tuple[str, ...] = ()  # one per reply, NO_COMMAND for a reply without a command
+    ended: Literal["", "won", "lost"] = ""  # empty while the game runs
 
 
 class TextWorldEnv(Episode[State]):
-    """One game. It ends when it is won or lost; the reward is 1 if it is won."""
+    """One game, which ends when it is won or lost. The reward is 1 if it is won."""
 
     def __init__(self, settings: TextWorldSettings) -> None:
         super().__init__()
@@ -81,16 +80,16 @@ class TextWorldEnv(Episode[State]):
         return Opening((Message("system", INSTRUCTIONS), Message("user", readable(_BANNER.sub("", opening)))))
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
-        """See `rtpo.envs.base.Env`. Raises InfrastructureError when the interpreter fails; nothing changes then."""
-        task = self._goes_on()
+        """See `rtpo.envs.base.Env`. Raises InfrastructureError, and changes nothing, if the interpreter fails."""
+        task = self._active_task()
         commands = (*self._state.commands, command_of(reply, stop))
-        said = await self._ask(task, commands)
-        ended: Literal["", "won", "lost"] = "won" if WON in said else "lost" if LOST in said else ""
+        text = await self._ask(task, commands)
+        ended: Literal["", "won", "lost"] = "won" if WON in text else "lost" if LOST in text else ""
         self._state = replace(self._state, commands=commands, ended=ended)
-        return Feedback((), done=True) if ended else Feedback((Message("user", readable(said)),), done=False)
+        return Feedback((), done=True) if ended else Feedback((Message("user", readable(text)),), done=False)
 
     async def grade(self) -> Grade:
-        self._begun()
+        self._current_task()
         return Grade(GradeOutcome.GRADED, float(self._state.ended == "won"), self._state.ended or "not ended")
 
     async def _ask(self, task: Task, commands: tuple[str, ...]) -> str:
@@ -98,16 +97,16 @@ class TextWorldEnv(Episode[State]):
 
 
 def command_of(reply: str, stop: StopReason) -> str:
-    """The command after a reply's thinking; NO_COMMAND where it was cut, or has none or more than one."""
+    """The command after a reply's thinking; NO_COMMAND if the reply was cut or has not exactly one command."""
     text = visible_text(reply).strip().rstrip(".").lower()
     words = text.split()
     is_whole = stop is StopReason.STOP and _COMMAND.fullmatch(text) is not None
     return text if is_whole and words[0] in VERBS and "then" not in words else NO_COMMAND
 
 
-def readable(said: str) -> str:
-    """What a game says without the status line, the prompt and empty lines."""
-    return _BLANK.sub("\n", _STATUS.sub("", said).strip())
+def readable(text: str) -> str:
+    """A game's text without the status line, the prompt and empty lines."""
+    return _BLANK.sub("\n", _STATUS.sub("", text).strip())
 
 
 ENVIRONMENT = Environment(

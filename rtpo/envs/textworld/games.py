@@ -1,4 +1,4 @@
-"""Games of TextWorld as tasks: the families, and the files of rows that `making` writes."""
+"""TextWorld's games as tasks: families of games, and the JSONL files that list games (`making` writes them)."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,21 +16,19 @@ INSTALL: Final = "python -m pip install -r requirements/lm.txt"
 WON: Final = "*** The End ***"
 LOST: Final = "*** You lost! ***"
 SPLITS: Final = ("held_out", "validation", "train", "demonstrations")
-"""in the order in which games are compared: of two with the same texts, the first split keeps its one"""
+"""a game whose texts already occur in an earlier split is dropped"""
 _SEEDS: Final = 1_000_000
-"""a split's share of the seeds"""
+"""seeds per split"""
 
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of game and its size. kind: `quests` (a chain of actions on objects) or `treasure` (find and take one
-    object, and not the wrong one). rooms, length: the least and the most of a game's rooms, and of its shortest
-    solution's commands. objects: of the quests' world, beside those of the quest."""
+    """A kind of game and its size. `quests` ask for a chain of actions. `treasure` asks to take the right object."""
 
     kind: Literal["quests", "treasure"] = "quests"
-    rooms: tuple[Count, Count] = (1, 3)
-    objects: Count = 4
-    length: tuple[Count, Count] = (2, 4)
+    rooms: tuple[Count, Count] = (1, 3)  # least and most
+    objects: Count = 4  # of quests, beside the objects that the quest needs
+    length: tuple[Count, Count] = (2, 4)  # least and most commands of the shortest solution
 
     def problems(self, path: str) -> list[str]:
         ranges = {"rooms": self.rooms, "length": self.length}
@@ -43,29 +41,28 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class GameRow:
-    """A row of a file of games. game: the story file, from the folder of the rows. walkthrough: its shortest solution.
-    sha256: of the story file. texts: checksum of all that the game says to the walkthrough, which tells games apart."""
+    """A line of a JSONL file of games."""
 
     uid: str
-    game: str
+    game: str  # path of the story file, relative to the JSONL file's folder
     goal: str
-    walkthrough: tuple[str, ...]
-    sha256: str
-    texts: str
+    walkthrough: tuple[str, ...]  # the shortest solution's commands
+    sha256: str  # of the story file
+    texts: str  # checksum of the game's texts along the walkthrough; equal texts mean equal games
 
 
 def first_seed(split: str) -> int:
-    """Of a split's games. The seeds of different splits never meet."""
+    """The seed of a split's first game. Splits have disjoint ranges of seeds."""
     return _SEEDS * (1 + SPLITS.index(split))
 
 
 def write_games(path: Path, rows: Iterable[GameRow]) -> None:
-    """Write a file of games, whole or not at all."""
+    """Write a JSONL file of games, whole or not at all."""
     write_whole(path, "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows).encode())
 
 
 def read_games(path: Path) -> list[Task]:
-    """The tasks of a file of games. Raises DataError naming the line, for a game that is missing or damaged too."""
+    """Read tasks from a JSONL file of games. Raises DataError naming the line, also if a game is missing or damaged."""
     if not path.exists():
         raise DataError(f"file of games {path} does not exist: python experiments/prepare_data.py textworld makes it.")
 

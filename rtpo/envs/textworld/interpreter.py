@@ -1,4 +1,4 @@
-"""Child processes that play games: what a game says to commands, as a function of the two."""
+"""A pool of child processes that play games. A game's text depends only on the game and the commands."""
 
 import atexit
 import json
@@ -16,13 +16,13 @@ from rtpo.errors import InfrastructureError
 CHILD: Final = Path(__file__).with_name("interpreter_child.py")
 START_SECONDS: Final = 120.0
 ANSWER_SECONDS: Final = 60.0
-"""after which a child is taken to stand still; an answer takes milliseconds"""
+"""timeout of an answer, which normally takes milliseconds"""
 
 
 class Interpreters:
-    """A pool of child processes, each started when no other is free. Any thread may ask, in a forked process too.
+    """A pool of at most `workers` child processes. It starts a child only if no other is idle.
 
-    A process that ends takes its children with it; a forked one has none of them. workers: the most children.
+    Any thread may use it. The children end with their process. A forked process starts its own.
     """
 
     def __init__(self, workers: int) -> None:
@@ -35,13 +35,13 @@ class Interpreters:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Of the children that are not at work."""
+        """Process ids of the idle children."""
         with self._lock:
             return tuple(child.process.pid for child in self._idle)
 
     def answer(self, game: str, commands: tuple[str, ...]) -> str:
-        """What a game says to the last of these commands, its opening where there are none. Raises InfrastructureError
-        when a child cannot be started, ends or says nothing; the next call has another."""
+        """The game's answer to the last command, or its opening if there are no commands. Raises InfrastructureError if
+        the child does not start, ends or does not answer; the next call uses another child."""
         with self._places:
             with self._lock:
                 child = self._idle.pop() if self._idle else None
@@ -52,21 +52,21 @@ class Interpreters:
                 child.end()
                 if not isinstance(error, EOFError | OSError):
                     raise
-                what = "stood still" if isinstance(error, TimeoutError) else "ended"
+                what = "did not answer" if isinstance(error, TimeoutError) else "ended"
                 raise InfrastructureError(f"the interpreter of {Path(game).name} {what}: {commands}") from error
             with self._lock:
                 self._idle.append(child)
             return text
 
     def close(self) -> None:
-        """End the children that are not at work; another call would start new ones."""
+        """End the idle children. A later call starts new ones."""
         with self._lock:
             idle, self._idle = self._idle, []
         for child in idle:
             child.end()
 
     def _forget(self) -> None:
-        """In a forked process: the children are its parent's, and nobody is left to release the locks."""
+        """In a forked process: drop the parent's children, and replace locks that no thread would release."""
         for child in self._idle:
             child.pipe.close()
         self._idle = []
@@ -75,12 +75,12 @@ class Interpreters:
 
 
 class _Child:
-    """A child process that is ready to play. Raises InfrastructureError when it cannot be started."""
+    """A child process that is ready to play. Raises InfrastructureError if it does not start."""
 
     def __init__(self) -> None:
         self.pipe, theirs = socket.socketpair()
         try:
-            # a session of its own: Ctrl-C is for the run, which finishes its phase
+            # a new session, so that Ctrl-C reaches only the run, which finishes its phase
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(CHILD)],
                 stdin=theirs.fileno(),
@@ -98,11 +98,11 @@ class _Child:
             self.end()
             if not isinstance(error, EOFError | OSError):
                 raise
-            raise InfrastructureError("the interpreter did not start; what it said stands above") from error
+            raise InfrastructureError("the interpreter did not start; its own message is above") from error
 
     def ask(self, request: object, seconds: float) -> str:
-        """The value of the line that answers a request. Raises TimeoutError where that waits so long, and EOFError or
-        ConnectionError when the child has ended."""
+        """The child's answer to a request. Raises TimeoutError after `seconds`, and EOFError or ConnectionError if the
+        child has ended."""
         self.pipe.sendall(json.dumps(request).encode() + b"\n")
         return self._receive(seconds)
 
@@ -124,5 +124,5 @@ class _Child:
 
 @cache
 def interpreters(workers: int | None) -> Interpreters:
-    """Of this process; by default one for each processor that it may use."""
+    """This process's pool; by default one worker per available CPU."""
     return Interpreters(workers or len(os.sched_getaffinity(0)))

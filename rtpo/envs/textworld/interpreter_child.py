@@ -1,7 +1,7 @@
-"""What runs in a child process of `interpreter`: a line of JSON in, with a game's file and commands; what it says out.
+"""The child process of `interpreter`. It reads a `Request` in JSON per line and answers with the game's text in JSON.
 
-The interpreter is a C library without protection: a fault in it ends its process, and so this one and no other. Run by
-its path; imports nothing of the project.
+A fault in the interpreter, a C library, ends only this process. The file is run by its path and imports nothing from
+this project.
 """
 
 import json
@@ -10,24 +10,29 @@ import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 SEED = 0
 GAMES = 16
-"""that are kept open"""
+"""games kept open"""
 STATES = 1024
-"""that are remembered, of some 40 KB each"""
+"""states kept, about 40 KB each"""
+
+
+class Request(TypedDict):
+    game: str  # path of the story file
+    commands: list[str]
 
 
 class Player:
-    """Plays games from their start or from a state that it remembers; both give the same texts."""
+    """Plays games from the start or from a kept state; both give the same texts."""
 
     def __init__(self) -> None:
         self._games: OrderedDict[str, Any] = OrderedDict()
         self._states: OrderedDict[tuple[str, tuple[str, ...]], Any] = OrderedDict()
 
     def answer(self, file: str, commands: tuple[str, ...]) -> str:
-        """What a game says to the last of these commands; its opening where there are none."""
+        """The game's answer to the last command, or its opening if there are no commands."""
         state = self._states.get((file, commands[:-1])) if commands else None
         if state is None:
             return list(self.replay(file, commands))[-1]
@@ -36,7 +41,7 @@ class Player:
         return self._say(game, file, commands)
 
     def replay(self, file: str, commands: Iterable[str]) -> Iterator[str]:
-        """The game's opening, and what it says to each of these commands."""
+        """The game's opening, then its answer to each command."""
         game = self._open(file)
         opening, _ = game.reset()
         yield self._remember(game, file, (), opening)
@@ -70,13 +75,13 @@ class Player:
 
 def main() -> None:
     player = Player()
-    # whatever the library prints goes to stderr
+    # send the library's own output to stderr
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         print(json.dumps("ready"), file=answers, flush=True)
         for line in sys.stdin:
-            asked = json.loads(line)
-            print(json.dumps(player.answer(asked["game"], tuple(asked["commands"]))), file=answers, flush=True)
+            request: Request = json.loads(line)
+            print(json.dumps(player.answer(request["game"], tuple(request["commands"]))), file=answers, flush=True)
 
 
 if __name__ == "__main__":

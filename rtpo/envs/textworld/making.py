@@ -1,7 +1,11 @@
-"""Makes games of TextWorld by seed, and keeps them in a folder of one family (docs/run/data.md).
+"""Makes TextWorld games from seeds, in a folder per family (docs/run/data.md).
 
-A family's folder has one file of rows for each split, `train.jsonl`, and the games in `games/`. A game's row stands
-beside it, written last; so what was made before a stop is there for the next call.
+A family's folder has these files:
+
+    settings.json           the `Family`
+    <split>.jsonl           the split's games, a `GameRow` a line
+    games/<seed>.z8         a game
+    games/<seed>.row.json   its `GameRow`, written last: after a stop, the next call reuses the game
 """
 
 import contextlib
@@ -30,23 +34,23 @@ from rtpo.envs.textworld.interpreter_child import Player
 from rtpo.errors import DataError, MachineError
 
 WORKERS = 2
-"""games made at once, where the machine has as many processors"""
+"""games made at once, if there are as many CPUs"""
 
 
 def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> dict[str, int]:
-    """Make the first games of each split, `counts` by its name, and write its file of rows.
+    """Make the first `counts[split]` games of each split and write the split's JSONL file; returns the counts.
 
-    A game is kept if its walkthrough wins it and no other game of the family has the same texts. Returns how many games
-    each file has. Raises MachineError without the package, DataError where the folder holds games of other settings.
+    A game is kept if its walkthrough wins and no earlier game of the family has the same texts. Raises MachineError
+    without the package, and DataError if the folder holds games with other settings.
     """
     if find_spec("textworld") is None:
         raise MachineError(f"Games of TextWorld need its package: {INSTALL}.")
     _check_settings(folder, family)
     texts: set[str] = set()
-    for split, wanted in counts.items():
+    for split, number in counts.items():
         rows = []
-        with tqdm(total=wanted, unit="game", desc=f"{family.kind} {split}", disable=None) as bar:
-            for row in islice(_new(_made(folder, family, split), texts), wanted):
+        with tqdm(total=number, unit="game", desc=f"{family.kind} {split}", disable=None) as bar:
+            for row in islice(_without_repeats(_games(folder, family, split), texts), number):
                 rows.append(row)
                 bar.update()
         write_games(folder / f"{split}.jsonl", rows)
@@ -55,25 +59,25 @@ def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> dict[
 
 def _check_settings(folder: Path, family: Family) -> None:
     (folder / "games").mkdir(parents=True, exist_ok=True)
-    file, wanted = folder / "settings.json", json.dumps(asdict(family)) + "\n"
-    if file.exists() and file.read_text(encoding="utf-8") != wanted:
+    file, settings = folder / "settings.json", json.dumps(asdict(family)) + "\n"
+    if file.exists() and file.read_text(encoding="utf-8") != settings:
         kept = file.read_text(encoding="utf-8").strip()
-        raise DataError(f"{folder} holds games of other settings ({kept}): name another --folder, or move it away.")
-    write_whole(file, wanted.encode())
+        raise DataError(f"{folder} holds games with other settings ({kept}): name another --folder, or move it away.")
+    write_whole(file, settings.encode())
 
 
-def _new(rows: Iterator[GameRow], texts: set[str]) -> Iterator[GameRow]:
-    """Those with texts that no earlier one has."""
+def _without_repeats(rows: Iterator[GameRow], texts: set[str]) -> Iterator[GameRow]:
+    """Drop games whose texts are already in `texts`, and add the others' texts to it."""
     for row in rows:
         if row.texts not in texts:
             texts.add(row.texts)
             yield row
 
 
-def _made(folder: Path, family: Family, split: str) -> Iterator[GameRow]:
-    """The games of a split by seed, without end; a seed of which none comes is passed over."""
+def _games(folder: Path, family: Family, split: str) -> Iterator[GameRow]:
+    """Make a split's games in the order of their seeds, without end. Seeds that give no game are skipped."""
     workers = min(WORKERS, len(os.sched_getaffinity(0)))
-    # the compiler and the interpreter are C programs: a fresh process for them, forked from nothing
+    # the compiler and the interpreter are C programs: they run in a new process, not in a fork of this one
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
     try:
         seeds = count(first_seed(split))
@@ -83,8 +87,7 @@ def _made(folder: Path, family: Family, split: str) -> Iterator[GameRow]:
                 row = waiting.pop(0).result()
             except BrokenProcessPool as error:
                 raise MachineError(
-                    "A process that makes games was ended from outside; the games that are made are kept. "
-                    "Run the same command to go on."
+                    "A process that makes games was killed; finished games are kept. Run the same command to continue."
                 ) from error
             waiting.append(pool.submit(make_game, folder / "games", family, next(seeds)))
             if row is not None:
@@ -94,16 +97,15 @@ def _made(folder: Path, family: Family, split: str) -> Iterator[GameRow]:
 
 
 def make_game(folder: Path, family: Family, seed: int) -> GameRow | None:
-    """The game of a seed, made in a folder unless it is there. None where the package makes none that its walkthrough
-    wins."""
+    """Make a seed's game in a folder, unless it exists. None if the package makes no game that its walkthrough wins."""
     from textworld.generator import QuestGenerationError
 
-    noted = folder / f"{seed}.row.json"
-    if noted.exists():
-        return GameRow(**json.loads(noted.read_text(encoding="utf-8")))
+    row_file = folder / f"{seed}.row.json"
+    if row_file.exists():
+        return GameRow(**json.loads(row_file.read_text(encoding="utf-8")))
     game = folder / f"{seed}.z8"
     try:
-        goal, walkthrough = _compiled(family, seed, game)
+        goal, walkthrough = _compile(family, seed, game)
     except QuestGenerationError:
         return None
     texts = list(islice(Player().replay(str(game), walkthrough), 1 + len(walkthrough)))
@@ -111,13 +113,13 @@ def make_game(folder: Path, family: Family, seed: int) -> GameRow | None:
         return None
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
     row = GameRow(f"{family.kind}/{seed}", f"games/{game.name}", goal, walkthrough, sha256(game), digest)
-    write_whole(noted, json.dumps(asdict(row), ensure_ascii=False).encode())
+    write_whole(row_file, json.dumps(asdict(row), ensure_ascii=False).encode())
     return row
 
 
-def _compiled(family: Family, seed: int, game: Path) -> tuple[str, tuple[str, ...]]:
-    """Write a game's files; its goal and shortest walkthrough. Raises QuestGenerationError where the world has no quest
-    of this length."""
+def _compile(family: Family, seed: int, game: Path) -> tuple[str, tuple[str, ...]]:
+    """Write a game's files; returns its goal and shortest walkthrough. Raises QuestGenerationError if the world has no
+    quest of this length."""
     import textworld.generator
 
     rng = generator(seed, "textworld", family.kind)
@@ -126,10 +128,10 @@ def _compiled(family: Family, seed: int, game: Path) -> tuple[str, tuple[str, ..
     options.seeds = seed
     options.path, options.file_ext, options.force_recompile = str(game), ".z8", True
     with contextlib.redirect_stdout(io.StringIO()):
-        made = _makers()[family.kind](options)
-        textworld.generator.compile_game(made, options)
+        generated = _generators()[family.kind](options)
+        textworld.generator.compile_game(generated, options)
     game.with_suffix(".ni").unlink(missing_ok=True)  # the compiler's source
-    return made.objective.strip(), tuple(made.metadata.get("walkthrough") or made.walkthrough)
+    return generated.objective.strip(), tuple(generated.metadata.get("walkthrough") or generated.walkthrough)
 
 
 def _options(family: Family, rooms: int, length: int) -> Any:
@@ -140,23 +142,23 @@ def _options(family: Family, rooms: int, length: int) -> Any:
     options.nb_rooms, options.nb_objects = rooms, family.objects
     options.quest_length = length
     options.chaining.min_breadth = options.chaining.max_breadth = 1
-    # otherwise the goal recites the whole solution
+    # otherwise the goal states the whole solution
     options.grammar.only_last_action = True
     return options
 
 
 @cache
-def _makers() -> dict[str, Any]:
-    """By kind of game: makes one of its options."""
+def _generators() -> dict[str, Any]:
+    """For each kind of game, a function from options to a game."""
     from textworld.challenges.tw_treasure_hunter import treasure_hunter
     from textworld.generator import make_game
     from textworld.generator.data import KnowledgeBase
 
     knowledge = {"quests": KnowledgeBase.default(), "treasure": KnowledgeBase.load(treasure_hunter.KB_PATH)}
-    make = {"quests": make_game, "treasure": partial(treasure_hunter.make_game, "easy")}
+    generators = {"quests": make_game, "treasure": partial(treasure_hunter.make_game, "easy")}
 
-    def made(kind: str, options: Any) -> Any:
-        options.kb = knowledge[kind]  # reading it takes as long as making a game
-        return make[kind](options)
+    def generate(kind: str, options: Any) -> Any:
+        options.kb = knowledge[kind]  # read once: it takes as long as making a game
+        return generators[kind](options)
 
-    return {kind: partial(made, kind) for kind in make}
+    return {kind: partial(generate, kind) for kind in generators}

@@ -1,4 +1,4 @@
-"""What the toy environments share: one call a reply to a tool that answers at once, and an answer in `\\boxed{}`."""
+"""Base class of the toy environments: at most one tool call per reply, and a final answer in `\\boxed{}`."""
 
 import re
 from abc import abstractmethod
@@ -15,27 +15,27 @@ _ERROR = " error"
 WITHOUT_LUCK = ToySettings()
 
 Exchange = tuple[str, str]
-"""A call that could be read (empty for none) and what answered it."""
+"""a call (empty if it was unreadable) and its answer"""
 
 
 class ToyEnv(AnswerEpisode):
-    """One problem. Each reply makes one call between the tool tags, in the words of its task, or is final.
+    """One problem. A reply makes one call between the tool tags, in the task's own words, or is final.
 
-    A final reply is one that stopped by itself and makes no call; it is right when its last `\\boxed{}` holds the
-    answer. A reply with more than one call, or one that the tool cannot read, is malformed. The tool remembers what it
-    was asked. Raises ConfigError for a coin after a turn that no episode has.
+    A final reply stopped by itself and makes no call. It is right if its last `\\boxed{}` holds the answer. A reply
+    with several calls, or with a call that the tool cannot read, is malformed. Raises ConfigError if the settings toss
+    a coin after a turn beyond `max_turns`.
     """
 
     tool: str
-    """its name, for the records"""
+    """the tool's name in records"""
 
     @abstractmethod
     def _use_tool(self, task: Task, call: str, earlier: tuple[Exchange, ...]) -> str | None:
-        """The tool's answer to a call; None when the call cannot be read."""
+        """The tool's answer to a call; None if the call is unreadable. earlier: the episode's calls before it."""
 
     @abstractmethod
     def _read_answer(self, boxed: str) -> int | str | None:
-        """The answer a box holds; None when it holds none."""
+        """The answer in a box; None if the box holds no answer."""
 
     def __init__(self, settings: ToySettings = WITHOUT_LUCK, max_turns: int | None = None) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class ToyEnv(AnswerEpisode):
         return Opening((Message("user", task.question),))
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
-        task, turn = self._goes_on(), len(self._state.past)
+        task, turn = self._active_task(), len(self._state.past)
         feedback = self._answer_reply(task, reply, stop)
         if isinstance(self._state, Lucky) and turn in self._luck.turns:
             assert self.path_seed is not None

@@ -1,8 +1,8 @@
-"""The toy knowledge task: a chain of two to four relations to follow from an entity, by searching.
+"""The toy knowledge task: follow a chain of two to four relations from an entity, by searching.
 
-A problem's facts are a hash of the whole problem, so nothing can be known by heart. The first time a query is asked, a
-search finds a distractor in its place with probability `DISTRACTED`: a fact too, but of another relation or another
-entity. Whether and which is again a hash of problem and query, so all episodes of a problem share one world.
+A problem's facts are a hash of the whole problem, so a policy cannot memorise them. The first search for a query
+returns a distractor with probability `DISTRACTED`: a true fact about another relation or entity. A hash of problem and
+query decides whether and which, so all episodes of a problem share one world.
 """
 
 import re
@@ -40,14 +40,11 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: follow `relations`, all different, one after another from `start`.
-
-    world: tells apart problems that ask for the same chain; each has its own facts.
-    """
+    """One problem: follow `relations`, all different, one after another from `start`."""
 
     start: str
     relations: tuple[str, ...]
-    world: int
+    world: int  # distinguishes problems with the same chain; each world has its own facts
 
     @property
     def question(self) -> str:
@@ -55,15 +52,15 @@ class Problem:
 
     @property
     def key(self) -> str:
-        """The problem without spaces, as uids have it."""
+        """The problem without spaces, for uids."""
         return self.question.removeprefix(" find").replace(" ", "")
 
     def fact(self, subject: str, relation: str) -> Fact:
-        """The one fact about a subject and a relation; its object is another entity."""
+        """The fact about a subject and a relation; its object differs from the subject."""
         return Fact(subject, relation, _other(ENTITIES, subject, word_hash(self.key, "fact", subject, relation)))
 
     def distractor(self, subject: str, relation: str) -> Fact | None:
-        """What a first search finds instead of the fact, if it does."""
+        """The distractor that the first search returns; None if it returns the fact."""
         if word_hash(self.key, "distracted", subject, relation) % 1000 >= 1000 * DISTRACTED:
             return None
         chosen = word_hash(self.key, "distractor", subject, relation)
@@ -72,7 +69,7 @@ class Problem:
         return self.fact(_other(ENTITIES, subject, chosen // 2), relation)
 
     def search(self, subject: str, relation: str, *, again: bool) -> Fact:
-        """What a search finds, the first time this query is asked or `again`."""
+        """The result of a search. again: the episode has searched for this before."""
         return (None if again else self.distractor(subject, relation)) or self.fact(subject, relation)
 
     @property
@@ -89,7 +86,7 @@ class Problem:
 
     @property
     def turns_needed(self) -> int:
-        """One a fact, one more for each distractor in its place, and the answer."""
+        """Turns of a perfect policy: one per fact, one more per distractor on the chain, and one for the answer."""
         distractors = [self.distractor(fact.subject, fact.relation) for fact in self.chain]
         return len(distractors) + sum(distractor is not None for distractor in distractors) + 1
 
@@ -100,7 +97,7 @@ def _other(words: tuple[str, ...], word: str, number: int) -> str:
 
 
 def _read(question: str) -> Problem | None:
-    """Raises DataError for one that needs more than MAX_TURNS turns."""
+    """The problem of a question; None if it states none. Raises DataError if it needs more than MAX_TURNS turns."""
     match = _QUESTION.fullmatch(question)
     if match is None:
         return None
@@ -135,7 +132,7 @@ problems, parse_question, read_problems = PROBLEMS.generate, PROBLEMS.parse, PRO
 
 
 def _query(call: str) -> tuple[str, str] | None:
-    """Subject and relation of a call ` search e5 boss`; None when it is no search."""
+    """Subject and relation of a call such as ` search e5 boss`; None for any other call."""
     match call.split():
         case "search", subject, relation if subject in ENTITIES and relation in RELATIONS:
             return subject, relation
@@ -143,9 +140,8 @@ def _query(call: str) -> tuple[str, str] | None:
 
 
 class ToyKnowledgeEnv(ToyEnv):
-    """A call is one search, ` search e5 boss`; it finds a fact, ` e5 boss e17`. The answer is an entity. Whether a
-    query meets a distractor depends on the problem, the query and whether it was asked before in the episode, and on
-    nothing else."""
+    """A call is one search, ` search e5 boss`, and its result a fact, ` e5 boss e17`. The answer is an entity. The
+    result depends only on the problem, the query and whether the episode asked it before."""
 
     tool = "search"
 

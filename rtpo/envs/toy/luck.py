@@ -1,8 +1,7 @@
-"""Luck, a setting of the toy tasks: returns that differ for reasons which no turn of the policy caused.
+"""Luck, a setting of the toy tasks: it adds noise to the return that no turn of the policy causes.
 
-After some turns the environment tosses a coin. It is part of the state, so that whoever goes on from there has it, and
-of nothing that the policy sees. A path's coins come from its own seed: siblings share those that were tossed before
-their boundary and toss their own after it.
+After some turns the environment tosses a coin, which the policy does not see. Coins are part of the state: siblings
+share the coins tossed before their boundary, and toss their own after it. A path's own seed decides its coins.
 """
 
 from dataclasses import dataclass, field
@@ -18,13 +17,12 @@ from rtpo.envs.episode import Answering
 
 @dataclass(frozen=True)
 class Luck:
-    """turns: those after which a coin is tossed, the first being 0; none without luck. size: what heads is worth, where
-    the answer is worth 1. faces: of a coin, half of them heads; with a large number two paths are hardly ever in the
-    same state after a toss, and a return's mean and variance are those of two faces."""
+    """Which coins are tossed and what they are worth. With many faces, two paths rarely share a state after a toss; the
+    return's mean and variance do not depend on the number of faces."""
 
-    turns: tuple[Natural, ...] = ()
-    size: Positive = 1.0
-    faces: Annotated[int, Ge(2), MultipleOf(2)] = 2
+    turns: tuple[Natural, ...] = ()  # a coin is tossed after each of these turns, counted from 0; empty: no luck
+    size: Positive = 1.0  # reward of heads, where a right answer has 1
+    faces: Annotated[int, Ge(2), MultipleOf(2)] = 2  # of a coin; half of them count as heads
 
     def problems(self, path: str) -> list[str]:
         problems = []
@@ -35,13 +33,13 @@ class Luck:
         return problems
 
     def toss(self, path_seed: int, turn: int) -> int:
-        """The face that this path's coin shows after `turn`: the odd ones are heads, of two faces True."""
+        """The face of this path's coin after `turn`. Odd faces are heads; with two faces, True is heads."""
         face = (stream_seed(path_seed, "luck", turn) + 1) % self.faces
         return face == 1 if self.faces == 2 else face
 
     def reward(self, answer: float, coins: tuple[int, ...]) -> float:
-        """The answer's reward and the coins', as a share of all that there is to have. A coin that the episode ended
-        before is worth its mean, so that nothing is earned by going on."""
+        """The reward of the answer and the coins, as a share of the maximum. A coin that was not tossed, because the
+        episode ended, counts with its mean, so a longer episode earns nothing extra."""
         earned = heads(coins) + (len(self.turns) - len(coins)) / 2
         return (answer + self.size * earned) / (1 + self.size * len(self.turns))
 
@@ -56,11 +54,11 @@ class ToySettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Lucky(Answering):
-    """coins: the faces of those tossed so far."""
+    """The state of an episode with luck."""
 
-    coins: tuple[int, ...] = ()
+    coins: tuple[int, ...] = ()  # faces of the coins tossed so far
 
 
 def heads(coins: tuple[int, ...]) -> int:
-    """How many of these faces are heads."""
+    """The number of heads among these faces."""
     return sum(face % 2 for face in coins)

@@ -1,6 +1,6 @@
-"""The toy math task: two operations, modulo 100, in four templates that differ in which goes first.
+"""The toy math task: two operations modulo 100, in four templates that differ in the order of the operations.
 
-The tool is a calculator that does one operation a call.
+The tool is a calculator that does one operation per call.
 """
 
 import re
@@ -20,13 +20,12 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """How a question is written over a, b, c and the sign s, and the operations that solve it; r is the first's result.
-    `misread` is the template a solver who takes the wrong operation first has in mind."""
+    """A question over a, b, c and the sign s, and the two operations that solve it; r is the first one's result."""
 
     question: str
     first: str
     second: str
-    misread: int
+    misread: int  # index of the template that a solver computes if it does the wrong operation first
 
 
 TEMPLATES = (
@@ -52,14 +51,14 @@ _PATTERNS = tuple(
 
 
 def evaluate(operation: str) -> int:
-    """The value, modulo 100, of an operation written ` 5 * 3`, as calls and plans have it."""
+    """The value, modulo 100, of an operation such as ` 5 * 3`."""
     left, operator, right = operation.split()
     return OPERATIONS[operator](int(left), int(right)) % MODULUS
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: the numbers and the sign put into a template."""
+    """One problem: a template with its numbers and sign."""
 
     template: int
     a: int
@@ -68,7 +67,7 @@ class Problem:
     sign: str
 
     def fill(self, pattern: str, result: int | None = None) -> str:
-        """A template's text over this problem, in canonical form; `result` stands for r."""
+        """A template's text with this problem's numbers, in canonical form. result: the value of r."""
         values = {"a": str(self.a), "b": str(self.b), "c": str(self.c), "s": self.sign, "r": str(result)}
         return "".join(f" {values.get(word, word)}" for word in pattern.split())
 
@@ -89,12 +88,12 @@ class Problem:
 
     @property
     def starts_right(self) -> bool:
-        """Whether the operation to do first is the right-hand one."""
+        """Whether the right-hand operation comes first."""
         return "a" not in TEMPLATES[self.template].first.split()
 
     @property
     def key(self) -> str:
-        """The problem without spaces, as uids have it."""
+        """The problem without spaces, for uids."""
         return self.fill(TEMPLATES[self.template].question).replace(" ", "")
 
 
@@ -115,7 +114,7 @@ problems, parse_question, read_problems = PROBLEMS.generate, PROBLEMS.parse, PRO
 
 
 class ToyMathEnv(ToyEnv):
-    """A call is one operation, ` 5 * 3`; the answer is a number."""
+    """A call is one operation, such as ` 5 * 3`; the answer is a number."""
 
     tool = "calculator"
 

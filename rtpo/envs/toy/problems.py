@@ -1,4 +1,4 @@
-"""What the toy tasks' problems share: reading them from questions and files, and drawing those of a split."""
+"""Reads the toy tasks' problems from questions and files, and draws problems for a split."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from rtpo.types import Task
 
 
 class Problem(Protocol):
-    """question: its text in canonical form. key: the problem without spaces, as uids have it. answer: the right one."""
+    """A problem. question: its canonical text. key: the problem without spaces, for uids. answer: the right answer."""
 
     @property
     def question(self) -> str: ...
@@ -33,31 +33,27 @@ P = TypeVar("P", bound=Problem)
 
 @dataclass(frozen=True)
 class Problems(Generic[P]):
-    """The problems of one toy task.
+    """The problems of one toy task."""
 
-    task: its name. example: a question, and form: what questions are like, for messages. read: from a question to its
-    problem; None for one of no problem. draw: the next problem of a random stream.
-    """
-
-    task: str
-    example: str
-    form: str
-    read: Callable[[str], P | None]
-    draw: Callable[[np.random.Generator], P]
+    task: str  # the task's name
+    example: str  # a question, for error messages
+    form: str  # describes questions, for error messages
+    read: Callable[[str], P | None]  # the problem of a question; None if it states none
+    draw: Callable[[np.random.Generator], P]  # a random problem
 
     def parse(self, question: str) -> P:
-        """The problem a question states. Raises DataError for a question that is none."""
+        """The problem that a question states. Raises DataError if it states none in canonical form."""
         problem = self.read(question)
         if problem is None or problem.question != question:
             raise DataError(
-                f"question {question!r} is none of {self.task}: write it like {self.example!r}, one space before each "
-                f"word, {self.form}"
+                f"question {question!r} is not a question of {self.task}: write it like {self.example!r}, one space "
+                f"before each word, {self.form}"
             )
         return problem
 
     def generate(self, split: str, count: int, seed: int) -> list[Task]:
-        """`count` different problems of a split; the same arguments give the same list, and fewer a prefix of it.
-        Raises ConfigError."""
+        """Draw `count` different problems of a split. The same arguments give the same list; a smaller `count` gives a
+        prefix of it. Raises ConfigError."""
         rng = np.random.default_rng(seed)
 
         def draw(_: int) -> Task:
@@ -67,11 +63,11 @@ class Problems(Generic[P]):
         return drawn(split, count, draw, self.key)
 
     def key(self, task: Task) -> str:
-        """The problem of a task without spaces."""
+        """The key of a task's problem."""
         return self.parse(task.question).key
 
     def read_file(self, path: str | Path) -> list[Task]:
-        """The tasks of a file with the fields question, answer and uid. Raises DataError, naming the line."""
+        """Read tasks from a file with the fields question, answer and uid. Raises DataError naming the line."""
 
         def make(row: Mapping[str, Any]) -> Task:
             if not isinstance(row["question"], str):
@@ -85,5 +81,5 @@ class Problems(Generic[P]):
         return read_task_file(path, ("question", "answer"), make)
 
     def environment(self, make: Callable[[Any, int], Env], settings: type[ToySettings] = ToySettings) -> Environment:
-        """The descriptor that the environment's file ends with."""
+        """The descriptor of the task's environment."""
         return Environment(make, self.read_file, self.generate, self.key, settings)

@@ -1,7 +1,7 @@
-"""The toy walk: a way through eight places, at each of which one of six people is the right one to ask.
+"""The toy walk: a path through eight places. At each place, one of six people is the right one to ask.
 
-Who is right at a place is the same in every problem, so it can be learnt by heart, and from nothing but rewards. Each
-turn has places of its own, so what is learnt at one turn says nothing of another.
+A place's right person is the same in every problem, so the policy can memorise it, but only from rewards. Each turn has
+its own places, so learning one turn does not help at another.
 """
 
 import re
@@ -20,14 +20,14 @@ from rtpo.types import Feedback, Grade, GradeOutcome, Message, Task, ToolUse
 PEOPLE = RELATIONS
 LENGTH = 8
 PLACES = len(ENTITIES) // LENGTH
-"""of each turn"""
+"""number of places per turn"""
 NUMBERS = 100
 _QUESTION = re.compile(r" start (e\d{1,2}) from (\d{1,2}) (\d{1,2})")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One walk: the place that it starts from, and two numbers that tell apart those that start there."""
+    """One walk: its first place, and two numbers that distinguish walks with the same first place."""
 
     start: int
     first: int
@@ -39,18 +39,18 @@ class Problem:
 
     @property
     def key(self) -> str:
-        """The problem without spaces, as uids have it."""
+        """The problem without spaces, for uids."""
         return self.question.removeprefix(" start").replace(" ", "")
 
     @property
     def places(self) -> tuple[str, ...]:
-        """One a turn, after the first by a hash of the problem."""
+        """The place of each turn. A hash of the problem decides all after the first."""
         numbers = (self.start, *(word_hash(self.key, turn) for turn in range(1, LENGTH)))
         return tuple(ENTITIES[PLACES * turn + number % PLACES] for turn, number in enumerate(numbers))
 
     @property
     def answer(self) -> str:
-        """Whom to ask, turn by turn."""
+        """The right person of each turn."""
         return " ".join(right_person(place) for place in self.places)
 
 
@@ -77,10 +77,9 @@ problems, parse_question, read_problems = PROBLEMS.generate, PROBLEMS.parse, PRO
 
 @dataclass(frozen=True)
 class WalkSettings(ToySettings):
-    """decided: where most of the return is. `even`: each turn is worth the same; `early`, `late`: the first or the last
-    is worth as much as all the others together."""
+    """Settings of the toy walk. `early` and `late` give the first or last turn as much weight as all other turns."""
 
-    decided: Literal["early", "even", "late"] = "even"
+    decided: Literal["early", "even", "late"] = "even"  # which turns carry most of the return
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -89,9 +88,9 @@ class WalkSettings(ToySettings):
 
 
 class ToyWalkEnv(ToyEnv):
-    """A call is a person, ` friend`; it is answered with the next place, and after the last the walk is over. A call
-    that is nobody is answered ` error`, and the walk goes on. The reward is the share of right turns, by their weights.
-    What a final reply says earns nothing."""
+    """A call names a person, such as ` friend`; the answer is the next place. The walk ends after the last place. A
+    call that names nobody gets ` error`, and the walk continues. The reward is the weighted share of right turns. A
+    final reply earns nothing."""
 
     tool = "ask"
 
@@ -112,11 +111,11 @@ class ToyWalkEnv(ToyEnv):
             self._state = replace(self._state, past=past, final="")
             return Feedback((), done=True, calls=uses)
         self._state = replace(self._state, past=past)
-        place = parse_question(self._begun().question).places[len(past)]
+        place = parse_question(self._current_task().question).places[len(past)]
         return Feedback((Message("tool", f"{content} {place}"),), done=False, calls=uses)
 
     async def _grade(self) -> Grade:
-        right = self._begun().answer.split()
+        right = self._current_task().answer.split()
         asked = [call.strip() for call, _ in self._state.past]
         earned = [person == wanted for person, wanted in zip(asked, right, strict=False)]
         share = sum(weight for weight, has in zip(self._weights, earned, strict=False) if has) / sum(self._weights)
