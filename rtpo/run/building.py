@@ -11,13 +11,13 @@ from rtpo.core.names import nearest
 from rtpo.errors import ConfigError
 
 LARGEST = 2**53
-"""of whole numbers: beyond it JSON's readers round"""
+"""the largest whole number allowed: JSON readers round larger ones"""
 
 
 def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
-    """A dataclass of these values; `path` is where they stand. At every depth, fields that its classes do not have are
-    refused, and numbers that are not finite or too large. Raises ConfigError with one sentence a problem: pydantic's,
-    under the field's path."""
+    """Build the dataclass `cls` from plain values; `path` is the field that holds them. Raises ConfigError, at every
+    depth, for unknown fields and for numbers that are not finite or too large. Each problem is one sentence: the
+    field's path and pydantic's message."""
     for name, value in leaves(dict(values), path):
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int | float) and not abs(number) <= LARGEST:
@@ -36,7 +36,7 @@ def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every field below `path` with its value; a list is one."""
+    """Yield the path and the value of every field in a tree. A list counts as one value."""
     if not isinstance(tree, dict) or not tree:
         yield path, tree
         return
@@ -45,7 +45,7 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _explained(cls: type[Any], path: str, problem: Any) -> tuple[str, str]:
-    """The field that a problem of pydantic's is of, and what is wrong with it."""
+    """The path of the field that pydantic refuses, and the reason."""
     *above, last = problem["loc"][1:]
     owner: Any = cls
     for part in above:

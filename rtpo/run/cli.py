@@ -1,4 +1,4 @@
-"""What commands share: configurations composed by Hydra, arguments, and an end in a sentence and an exit status."""
+"""What every command shares: composing configurations with Hydra, parsing arguments, reporting errors."""
 
 import argparse
 import math
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 STOPPED = 75
-"""exit status of what saved and can be resumed (sysexits' EX_TEMPFAIL)"""
+"""exit status of a command that saved and can be resumed (EX_TEMPFAIL of sysexits.h)"""
 INTERRUPTED, TERMINATED = 130, 143
-"""exit statuses of what Ctrl-C and SIGTERM ended, as shells have them"""
+"""exit statuses after Ctrl-C and SIGTERM, as in shells"""
 LARGEST = 2**31 - 1
 WIDTH = 100
-"""of a help text at most, in columns"""
+"""the widest help text, in columns"""
 PROJECT = Path(__file__).resolve().parents[2]
 CONFIGS = PROJECT / "configs"
 P = ParamSpec("P")
@@ -37,25 +37,25 @@ T = TypeVar("T")
 
 
 def on_sigterm(number: int, frame: Any) -> None:
-    """As Ctrl-C, once: another SIGTERM changes nothing."""
+    """Raise KeyboardInterrupt, as Ctrl-C does, and ignore any further SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt("SIGTERM")
 
 
 def command(main: Callable[P, int | None]) -> Callable[P, int]:
-    """`main` as a command: errors that are a user's to mend become a sentence on stderr and an exit status."""
+    """Wrap `main` as a command: errors that a user can mend become a sentence on stderr and an exit status."""
 
     @wraps(main)
     def run(*arguments: P.args, **named: P.kwargs) -> int:
         before = signal.getsignal(signal.SIGTERM)
-        if before is signal.SIG_DFL:  # once Ray has started, the default would be its own, which aborts with a trace
+        if before is signal.SIG_DFL:  # otherwise Ray installs its own handler, which aborts with a trace
             signal.signal(signal.SIGTERM, on_sigterm)
         try:
             status = main(*arguments, **named)
             sys.stdout.flush()
             return status or 0
         except KeyboardInterrupt as interrupted:
-            # in place of the one of on_sigterm Ray may raise its own
+            # Ray may raise its own KeyboardInterrupt instead of on_sigterm's
             is_ignored = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN and before is not signal.SIG_IGN
             is_sigterm = interrupted.args or is_ignored
             return _say("stopped by SIGTERM", TERMINATED) if is_sigterm else _say("stopped by Ctrl-C", INTERRUPTED)
@@ -80,7 +80,7 @@ def _say(sentence: str, status: int = 1) -> int:
 
 
 def _settle_output() -> None:
-    """Drop what cannot be printed, as to a reader that has gone: the interpreter would try again at its end."""
+    """Discard output that cannot be printed, such as to a closed pipe: Python would try again at its exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -91,7 +91,7 @@ def _settle_output() -> None:
 
 
 class _Help(argparse.HelpFormatter):
-    """Prose is wrapped, and indented lines are as they are."""
+    """Wraps prose and keeps indented lines as they are."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=32, width=min(WIDTH, shutil.get_terminal_size().columns))
@@ -104,10 +104,10 @@ class _Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Of a command's own docstring. What is wrong with its arguments is one line."""
+    """A parser whose help is the command's docstring. It reports wrong arguments in one line."""
 
     def __init__(self, description: str | None = None, **settings: Any) -> None:
-        module = sys.modules["__main__"].__spec__  # by which a shell starts the command, where there is one
+        module = sys.modules["__main__"].__spec__  # None if the command was started as a file
         typed = f"python -m {module.name.removesuffix('.__main__')}" if module else f"python {sys.argv[0]}"
         usual: dict[str, Any] = {"formatter_class": _Help, "prog": typed}
         super().__init__(description=description, **usual | settings)
@@ -117,34 +117,34 @@ class Parser(argparse.ArgumentParser):
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """The type of an argument that is a whole number from `least` on."""
+    """An argument's type: a whole number of at least `least`."""
 
     def read(text: str) -> int:
         with suppress(ValueError):
             if least <= (value := int(text)) <= LARGEST:
                 return value
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {LARGEST}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {LARGEST}")
 
     return read
 
 
 def positive(text: str) -> float:
-    """The type of an argument that is a finite number above 0."""
+    """An argument's type: a finite number above 0."""
     with suppress(ValueError):
         if 0 < (value := float(text)) < math.inf:
             return value
-    raise argparse.ArgumentTypeError(f"{text!r} is no finite number above 0")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a finite number above 0")
 
 
 def folder(text: str) -> Path:
-    """The type of an argument that is a folder which is there."""
+    """An argument's type: a folder that exists."""
     if not os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"{text!r} is a file" if os.path.exists(text) else missing_file(text))
     return Path(text)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as text, a line each, with their cells below one another."""
+    """Format rows as a table with aligned columns, one line for each row."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
@@ -159,9 +159,9 @@ def with_configuration(
     run: Callable[[T], None],
     check: Callable[[Sequence[T]], None] = lambda _: None,
 ) -> int:
-    """`run` what `prepare` makes of configs/<name>.yaml as the command line has it; with -m, of one configuration after
-    another. All are prepared, and then checked together, before the first runs. description: the help. Returns an exit
-    status: that of the first run that failed. Raises ConfigError."""
+    """Compose configs/<name>.yaml with the command line's overrides, `prepare` it and `run` it. With -m, several
+    configurations run in turn; all are prepared, then checked together, before the first runs. description: the help
+    text. Returns the exit status of the first run that failed, else 0. Raises ConfigError."""
     import hydra
     from hydra._internal.utils import get_args_parser
     from hydra.core.hydra_config import HydraConfig
@@ -194,8 +194,8 @@ def with_configuration(
 
 
 def each_in_turn(run: Callable[[T], None], prepared: Sequence[T]) -> int:
-    """Run one after another. One that fails does not keep the next from running; one that is stopped does. Returns the
-    exit status of the first that failed, once all had their turn."""
+    """Run the configurations one after another. After a failure the next one runs; after a stop none does. Returns the
+    exit status of the first failure or of the stop, else 0."""
     failed: list[int] = []
     for number, configuration in enumerate(prepared, start=1):
         try:
@@ -217,7 +217,7 @@ def each_in_turn(run: Callable[[T], None], prepared: Sequence[T]) -> int:
 
 
 def _name_model(tree: "DictConfig", overrides: Sequence[str]) -> None:
-    """A model whose path is set alone has its folder's name."""
+    """Name a model after its folder if only `model.path` is set."""
     from omegaconf import OmegaConf
 
     fields = {override.partition("=")[0].lstrip("+") for override in overrides}
@@ -226,7 +226,7 @@ def _name_model(tree: "DictConfig", overrides: Sequence[str]) -> None:
 
 
 def composed(name: str, overrides: Sequence[str], *, with_hydra: bool = False) -> "DictConfig":
-    """configs/<name>.yaml with these overrides. with_hydra: Hydra's own tree, too. Raises ConfigError."""
+    """Compose configs/<name>.yaml with overrides. with_hydra: include Hydra's own tree. Raises ConfigError."""
     from hydra import compose
 
     with configurations(name, overrides):
@@ -237,7 +237,7 @@ def composed(name: str, overrides: Sequence[str], *, with_hydra: bool = False) -
 
 @contextmanager
 def configurations(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
-    """`hydra.compose` knows configs/ inside, as it does in a command of `hydra.main`. Raises as `hydra_errors`."""
+    """Let `hydra.compose` find configs/ in this context, as `hydra.main` does. Raises as `hydra_errors`."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
@@ -251,25 +251,25 @@ def configurations(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
 
 @contextmanager
 def hydra_errors(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
-    """Raises what Hydra says of configs/<name>.yaml and its overrides as a ConfigError of one line."""
+    """Turn Hydra's errors about configs/<name>.yaml and its overrides into a ConfigError of one line."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    import rtpo.run.config  # noqa: F401, whose resolvers the files use
+    import rtpo.run.config  # noqa: F401  (it registers resolvers that the files use)
 
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # else `hydra.main` would print it
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # otherwise `hydra.main` prints the error
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
         text = re.split(" Config search path| See http| Available options", " ".join(str(error).split()))[0].rstrip(".")
-        override = getattr(error, "override", None)  # which Hydra's parser does not always name
+        override = getattr(error, "override", None)  # Hydra's parser does not always name it
         text = f"{override!r}: {text}" if override and override not in text else text
-        if text.startswith("Lexer"):  # a parser's class, and a picture of the place
+        if text.startswith("Lexer"):  # the name of a parser class and a sketch of the position
             text = f"{override!r} cannot be read: quote its value, as in \"name='value'\""
-        if not re.match(r"Could not override '(task\.settings|verl)\.", text):  # trees that take more fields
+        if not re.match(r"Could not override '(task\.settings|verl)\.", text):  # trees that accept new fields
             text = text.partition(". To append")[0]
         raise ConfigError(f"{text}.{_near(error, name, overrides)}") from error
-    except ValueError as error:  # Hydra's own, as of task=null
+    except ValueError as error:  # Hydra's own, such as for task=null
         *_, (frame, _) = traceback.walk_tb(error.__traceback__)
         if not frame.f_globals["__name__"].startswith("hydra."):
             raise
@@ -277,7 +277,7 @@ def hydra_errors(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
 
 
 def _near(error: Exception, name: str, overrides: Sequence[str]) -> str:
-    """The nearest of the files of a group, or of the fields and groups of the configuration."""
+    """The nearest option of a group, or the nearest field or group, to the name that Hydra refused."""
     from omegaconf import OmegaConf
 
     from rtpo.run.building import leaves
@@ -296,7 +296,7 @@ def _near(error: Exception, name: str, overrides: Sequence[str]) -> str:
         for groups in ((), chosen if chosen != list(overrides) else ())
     )
     if field in usual and field not in known:
-        return f" It is no field with {' '.join(chosen)}."
+        return f" It is not a field with {' '.join(chosen)}."
     known += [group.name for group in CONFIGS.iterdir()]
     alike = [path for path in known if path.rpartition(".")[2] == field.rpartition(".")[2]]
     close = get_close_matches(field, alike, 1, 0) or get_close_matches(field, known, 1)

@@ -1,7 +1,6 @@
 """A run's configuration: the resolved Hydra tree, checked before anything starts.
 
-The YAML files under configs/ hold values only; what each field means stands here and, for an algorithm's own fields,
-in its file.
+The YAML files under configs/ hold only values. This module documents the fields; an algorithm's file documents its own.
 """
 
 import re
@@ -29,11 +28,11 @@ from rtpo.verbs import Algorithm, AlgorithmConfig
 
 T = TypeVar("T")
 LAUNCH = "launch"
-"""the part of the tree that is no part of a run (`rtpo.run.experiments`)"""
+"""the key of the tree that describes an experiment, not a run (`rtpo.run.experiments`)"""
 
 Precision = Literal["fp32", "bf16"]
 DTYPES: dict[Precision, str] = {"fp32": "float32", "bf16": "bfloat16"}
-"""torch's names"""
+"""by precision, torch's name"""
 Share = Annotated[float, Field(gt=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 FOLDER_NAME = re.compile(r"\w[\w.+,=-]{0,199}")
@@ -43,7 +42,7 @@ FOLDER_RULE = "it names a folder; use at most 200 letters, digits and . _ + - , 
 
 def has_bf16() -> bool:
     """Whether the processor computes in bf16 itself."""
-    import torch  # seconds, which only profiles of a processor need
+    import torch  # takes seconds, and only CPU profiles need it
 
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
@@ -58,41 +57,38 @@ OmegaConf.register_new_resolver("given", lambda value, otherwise: otherwise if v
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where tasks come from: `file`, or, without one, the task's generator with `seed`. split: `train`, `validation` or
-    `held_out`, a function of the problem; `all` takes every task of a file. count: tasks to generate, or the most to
-    take from a file (null: all)."""
+    """Where tasks come from: a file, or without one the task's generator."""
 
-    split: str
-    count: Million | None
-    seed: Natural = 0
+    split: str  # train, validation or held_out, a function of the problem; all takes every task of a file
+    count: Million | None  # tasks to generate, or the most to take from a file; null takes all
+    seed: Natural = 0  # of the generator
     file: Text | None = None
 
 
 @dataclass(frozen=True)
 class TaskConfig:
-    """An environment with its problems and limits (`rtpo.harness.episodes.EpisodeLimits`). env: a name in
-    `rtpo.envs.registry`. max_turns: K. settings: the environment's own, by its settings type."""
+    """An environment with its problems and limits (`rtpo.harness.episodes.EpisodeLimits`)."""
 
     name: str
-    env: str
+    env: str  # a name in `rtpo.envs.registry`
     train: DataConfig
     held_out: DataConfig
-    max_turns: Count
+    max_turns: Count  # K
     max_prompt_tokens: Count
     max_turn_tokens: Count
     max_context_tokens: Count
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)  # of the environment's settings type
 
     @cached_property
     def env_settings(self) -> Settings:
-        """Raises ConfigError."""
+        """The environment's settings, checked. Raises ConfigError."""
         return cast(Settings, build(ENVIRONMENTS[self.env].settings, self.settings, "task.settings"))
 
     def make_env(self) -> Env:
         return make_env(self.env, self.env_settings, self.max_turns)
 
     def problems(self, path: str) -> Iterator[str]:
-        """Sentences for what the environment or the limits do not allow; `path` is where the task stands. Raises
+        """Yield a sentence for each value that the environment or the limits forbid. path: the task's field. Raises
         ConfigError for settings that the environment does not have."""
         if self.env in ENVIRONMENTS:
             settings = build(ENVIRONMENTS[self.env].settings, self.settings, f"{path}.settings")
@@ -101,7 +97,7 @@ class TaskConfig:
             yield f"{path}.env is {self.env!r}: no such environment; {nearest(self.env, ENVIRONMENTS)}."
         if self.max_context_tokens <= self.max_prompt_tokens:
             both = f"max_context_tokens is {self.max_context_tokens} and max_prompt_tokens {self.max_prompt_tokens}"
-            yield f"{path}.{both}: a longest prompt would leave no room for a turn."
+            yield f"{path}.{both}: a prompt of that length would leave no room for a turn."
 
     @property
     def limits(self) -> EpisodeLimits:
@@ -110,10 +106,10 @@ class TaskConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """path: a Hugging Face model folder."""
+    """The initial policy."""
 
     name: Text
-    path: Text
+    path: Text  # a Hugging Face model folder
 
 
 @dataclass(frozen=True)
@@ -127,8 +123,8 @@ class SamplingConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Given on to verl. The learning rate is constant unless `verl.actor_rollout_ref.actor.optim` has a schedule
-    (docs/extend/harness.md)."""
+    """The optimizer's settings, passed on to verl. The learning rate is constant unless
+    `verl.actor_rollout_ref.actor.optim` has a schedule (docs/extend/harness.md)."""
 
     lr: Positive
     betas: tuple[Decay, Decay]
@@ -138,82 +134,73 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class BudgetConfig:
-    """rollouts: the global budget (`rtpo.harness.budget`); 0 evaluates the model alone. tasks_per_step: in a data step;
-    the last steps take fewer. A run also ends after the step that reaches `generated_tokens`, `optimizer_steps`,
-    `seconds` of generation, scoring, updates and synchronisations, after so many data `steps`, or after `tied_steps`
-    steps in a row in which all groups tie, so that there is nothing to learn from; null sets no such limit."""
+    """When a run ends. `rollouts` is the global budget (`rtpo.harness.budget`). Each further limit ends the run after
+    the data step that reaches it; null sets none."""
 
-    rollouts: Natural
-    tasks_per_step: Count
+    rollouts: Natural  # 0 evaluates the model without training
+    tasks_per_step: Count  # tasks of a data step; the last steps take fewer
     generated_tokens: Count | None
     optimizer_steps: Count | None
-    seconds: Positive | None
-    steps: Count | None = None
-    tied_steps: Count | None = None
+    seconds: Positive | None  # of generation, scoring, updates and synchronisations
+    steps: Count | None = None  # data steps
+    tied_steps: Count | None = None  # steps in a row in which all groups tie, so that nothing is learned
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Held-out evaluation after training, `before` it, and after each step that reaches a multiple of `every_rollouts`
-    (0: never between). samples: rollouts a task at temperature 1. greedy: one greedy rollout a task as well, before and
-    after. paper: as many samples at the paper's decoding as well (`rtpo.engines.base.PAPER_DECODING`)."""
+    """Held-out evaluation: always after training, and as set before and during it."""
 
-    samples: Million
-    greedy: bool
-    every_rollouts: Natural
-    paper: bool = False
-    before: bool = True
+    samples: Million  # rollouts a task at temperature 1
+    greedy: bool  # also one greedy rollout a task, before and after training
+    every_rollouts: Natural  # also after each step that reaches a multiple of this; 0: never during training
+    paper: bool = False  # also `samples` rollouts at the paper's decoding (`rtpo.engines.base.PAPER_DECODING`)
+    before: bool = True  # also before training
 
 
 @dataclass(frozen=True)
 class SaveConfig:
-    """every_steps: steps between saves; 0 saves only at a stop and at the end. every_phases: synchronisations between
-    saves inside a step; 0 for none. keep: saves kept. grace: seconds after SIGTERM in which the phase must be finished
-    and saved, or it is left; null takes as long as it takes."""
+    """When a run saves, and what it keeps."""
 
-    every_steps: Natural
-    every_phases: Natural
-    keep: Count
+    every_steps: Natural  # data steps between saves; 0 saves only at a stop and at the end
+    every_phases: Natural  # synchronisations between saves inside a step; 0: none inside a step
+    keep: Count  # saves kept
     grace: Annotated[float, Field(ge=0)] | None = None
+    """seconds after SIGTERM to finish and save the phase, else it is dropped; null: no limit"""
 
 
 @dataclass(frozen=True)
 class ProfileConfig:
-    """The machine. platform: `cpu` (the embedded engine, or a CPU build of vLLM) or `cuda` (vLLM). processes: training
-    processes on each of `nodes` nodes. logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit,
-    scored_share, check_trees: see `rtpo.harness.harness.AgentHarness`. track: where a run is mirrored. precision: of
-    the numbers that trainer, reference policy and engine compute with; the weights that the optimizer moves are fp32.
-    """
+    """The machine that runs use. For engine_kl_limit, scored_share and check_trees see
+    `rtpo.harness.harness.AgentHarness`."""
 
     name: str
-    platform: Literal["cpu", "cuda"]
-    processes: Count
+    platform: Literal["cpu", "cuda"]  # cpu: the embedded engine or vLLM's CPU build; cuda: vLLM
+    processes: Count  # training processes on each node
     nodes: Count
-    logical_cpus: Count
-    threads: Count
+    logical_cpus: Count  # CPUs that Ray may schedule
+    threads: Count  # of each process
     engine_kl_limit: Positive
-    track: tuple[Literal["wandb", "tensorboard", "file"], ...]
+    track: tuple[Literal["wandb", "tensorboard", "file"], ...]  # tracking backends
     scored_share: Share = 1.0
     check_trees: bool = False
     precision: Precision = "fp32"
+    """number type of trainer, reference policy and engine; the optimizer's weights are fp32"""
 
     @property
     def required_cpus(self) -> int:
-        """One for each training process, one for each engine, two to spare (verl's router, what starts actors)."""
+        """CPUs that Ray needs: one a training process, one an engine, two for verl's router and for starting actors."""
         return 2 * self.processes * self.nodes + 2
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything of a run. deterministic: the same configuration gives the same run, bit for bit and over crashes
-    (CPU alone). data: a file of tasks for both of a task's data sets; null leaves the task's own. samples_per_rollout:
-    see `rtpo.harness.harness.AgentHarness`. `verl` is verl's own tree, overrides only."""
+    """The whole configuration of a run."""
 
     experiment_name: FolderName
     seed: Natural
     results: Text
-    deterministic: bool
-    data: Text | None
+    deterministic: bool  # the same configuration gives the same run bit for bit, over crashes too; CPU only
+    data: Text | None  # a file of tasks for both of a task's data sets; null: the task's own
     algorithm: dict[str, Any]
     task: TaskConfig
     model: ModelConfig
@@ -223,8 +210,8 @@ class RunConfig:
     evaluation: EvaluationConfig
     save: SaveConfig
     profile: ProfileConfig
-    samples_per_rollout: Natural = 4
-    verl: dict[str, Any] = field(default_factory=dict)
+    samples_per_rollout: Natural = 4  # see `rtpo.harness.harness.AgentHarness`
+    verl: dict[str, Any] = field(default_factory=dict)  # overrides of verl's own tree
 
     @property
     def label(self) -> str:
@@ -249,11 +236,11 @@ class RunConfig:
 
     @property
     def top_logprobs(self) -> int:
-        """How many of the largest log-probs the algorithm asks of the engine at each position."""
+        """How many of the largest log-probs the algorithm requests at each position."""
         return int(getattr(self.algorithm_config, "top_logprobs", 0))
 
     def as_dict(self) -> dict[str, Any]:
-        """For the records. Paths inside the project begin with `${project:}`, so that they are those of any
+        """The configuration for the records. Paths inside the project begin with `${project:}`, so that they fit any
         checkout."""
         return cast(dict[str, Any], portable(asdict(self)))
 
@@ -264,7 +251,7 @@ def compose_run(tree: DictConfig) -> RunConfig:
     for field_name in ("name", "label"):
         if field_name not in run.algorithm:
             raise ConfigError(f"algorithm.{field_name} is missing: choose an algorithm with algorithm=<name>.")
-    for problems in (_task_problems, _problems, _budget_problems):  # each may count on those before it
+    for problems in (_task_problems, _problems, _budget_problems):  # each may rely on the earlier ones
         if sentences := list(problems(run)):
             raise ConfigError("\n".join(sentences))
     return run
@@ -296,7 +283,7 @@ def _task_problems(run: RunConfig) -> Iterator[str]:
 
 
 def _problems(run: RunConfig) -> Iterator[str]:
-    """Of what the algorithm, the engine or the budget does not allow."""
+    """Yield a sentence for each value that the algorithm, the engine or the budget forbids."""
     config, descriptor, budget, sampling = run.algorithm_config, run.descriptor, run.budget, run.sampling
     yield from run.task.problems("task")
     yield from config.loss.problems() if config.loss is not None else ()
@@ -309,16 +296,16 @@ def _problems(run: RunConfig) -> Iterator[str]:
         needed = f"the training processes with their engines need {run.profile.required_cpus}, or Ray waits for ever"
         yield f"profile.logical_cpus is {run.profile.logical_cpus}: {needed} (it may be more than the machine has)."
     if run.deterministic and not run.is_embedded:
-        yield "deterministic is true, and vLLM's batches are not: it holds with the embedded engine alone; use false."
+        yield "deterministic is true, but vLLM's batches are not deterministic: use false, or the embedded engine."
     if run.deterministic and budget.seconds is not None:
-        yield f"deterministic is true and budget.seconds {budget.seconds}, of the clock: use one of the two."
+        yield f"deterministic is true and budget.seconds {budget.seconds}, a limit of the clock: use only one of them."
     if config.kl < 0:
         yield f"algorithm.kl is {config.kl}: use 0 or more."
     if sampling.temperature <= 0:
         yield "sampling.temperature must be above 0: greedy rollouts have no log-probs to train on."
     if sampling.top_p != 1 or sampling.top_k != -1:
         cut = f"sampling.top_p is {sampling.top_p} and sampling.top_k {sampling.top_k}"
-        yield f"{cut}: a cut distribution biases the ratio, since the trainer's is not cut; use 1.0 and -1 in training."
+        yield f"{cut}: truncated sampling biases the ratio, since the trainer does not truncate; use 1.0 and -1."
     yield from descriptor.check(config)
     if run.task.train.count is not None and budget.tasks_per_step > run.task.train.count:
         both = f"budget.tasks_per_step is {budget.tasks_per_step} and task.train.count {run.task.train.count}"
@@ -332,7 +319,8 @@ def _budget_problems(run: RunConfig) -> Iterator[str]:
 
 
 def _verl_problems(run: RunConfig) -> Iterator[str]:
-    """Of what verl would take and this project does not do. `rtpo.verl_harness.settings` checks verl's own keys."""
+    """Yield a sentence for each verl setting that this project does not support. `rtpo.verl_harness.settings` checks
+    verl's own keys."""
     ours, place = OmegaConf.create(run.verl), "actor_rollout_ref"
     for key in ("model.lora_rank", "model.lora.rank", "model.lora_adapter_path"):
         if (value := OmegaConf.select(ours, f"{place}.{key}")) not in (None, 0):
@@ -355,7 +343,7 @@ def _verl_problems(run: RunConfig) -> Iterator[str]:
     place += ".actor.optim"
     optim = OmegaConf.select(ours, place)
     if not isinstance(optim, DictConfig):
-        yield f"verl.{place} is {optim}: it has the optimizer's settings; leave it as the profile has it."
+        yield f"verl.{place} is {optim}: it must hold the optimizer's settings; leave it as in the profile."
         return
     for key, wanted in asdict(run.optimizer).items():
         if (value := optim.get(key)) != (list(wanted) if isinstance(wanted, tuple) else wanted):
@@ -368,7 +356,7 @@ def _verl_problems(run: RunConfig) -> Iterator[str]:
     for key in ("lr_scheduler_type", "warmup_style", "lr_warmup_steps_ratio"):
         if (value := optim.get(key)) not in (None, 0, "constant") and total != steps:
             both = f"total_training_steps {total} and budget.optimizer_steps {steps}"
-            yield f"verl.{place}.{key} is {value}, {both}: a schedule ends as the run does; set budget.optimizer_steps."
+            yield f"verl.{place}.{key} is {value}, {both}: a schedule ends with the run; set budget.optimizer_steps."
 
 
 def _vllm_problems(run: RunConfig) -> Iterator[str]:
@@ -392,7 +380,7 @@ def rollout_sampling(run: RunConfig) -> Sampling:
 
 
 def portable(value: Any) -> Any:
-    """A tree with the paths inside the project written from `${project:}`."""
+    """Replace the project's folder by `${project:}` in all paths of a tree."""
     if isinstance(value, dict):
         return {key: portable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

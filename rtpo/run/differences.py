@@ -1,4 +1,4 @@
-"""In which fields two configurations differ, and what of one binds a run."""
+"""The fields in which two configurations differ, and the checksum that ties a run to its configuration."""
 
 import hashlib
 import json
@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 FREE = ("verl", "task.settings", "settings", "checkpoint")
-"""parts of a configuration whose keys are whatever is given, not fields of a dataclass"""
+"""parts of a configuration with free keys, not fields of a dataclass"""
 OPEN = "profile.track"
-"""where a run is mirrored, which binds no start: it changes no record"""
+"""the tracking backends: a resumed run may change them, since they change no record"""
 OWN_SETTINGS = ("seed", "results")
 """fields in which the runs of one label may differ"""
 ADDED: dict[str, Any] = {"evaluation.before": True, "profile.precision": "fp32"}
-"""fields that came later with a default that is not off, and what the runs without them did"""
+"""fields added later whose default is not off, each with the value that older runs used"""
 SHOWN = 5
-"""differences of two configurations that are named"""
+"""the most differences that a message names"""
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
-    """A checksum of all that binds a run to its configuration: fields that are off, or as ADDED says, count as absent
-    (`is_same`)."""
+    """The checksum of the fields that tie a run to its configuration. Fields that are off, or have the value in ADDED,
+    count as absent (`is_same`)."""
     wanted = json.loads(json.dumps(config))
     for path in (OPEN, *ADDED):
         group, _, field = path.partition(".")
@@ -37,15 +37,15 @@ def _set_fields(tree: Any) -> Any:
 
 
 def differences(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """The fields in which two configurations differ, so that no table takes their runs together; those of the seed and
-    of the results folder are not among them. A field that the known one lacks is as ADDED says; else one that either
-    lacks is off there (`is_same`)."""
+    """The fields that keep two runs out of one table, so without seed and results folder. A field that `known` lacks
+    has the value in ADDED; any other missing field is off (`is_same`)."""
     own = {name: known.get(name) for name in OWN_SETTINGS}
     return sorted(fields_that_differ(known, json.loads(json.dumps(wanted)) | own, is_finished=False))
 
 
 def fields_that_differ(known: Any, wanted: Any, is_finished: bool, path: str = "") -> Iterator[str]:
-    """A finished run did without the fields that came after it; what is free has no fields."""
+    """Yield a sentence for each field that differs. A finished run ignores fields added after it, but not keys in FREE
+    parts."""
     if isinstance(known, dict) and isinstance(wanted, dict):
         is_finished = is_finished and path not in FREE
         for key in known.keys() if is_finished else known.keys() | wanted.keys():
@@ -56,7 +56,7 @@ def fields_that_differ(known: Any, wanted: Any, is_finished: bool, path: str = "
 
 
 def is_same(known: Any, wanted: Any) -> bool:
-    """Whether a field has one meaning in two configurations: absent, null and false all say that it is off."""
+    """Whether a field means the same in two configurations: absent, null and false all mean off."""
     return bool(known == wanted) or all(value is None or value is False for value in (known, wanted))
 
 

@@ -1,8 +1,8 @@
 """An experiment's elements: the runs it is made of, composed and checked before any of them starts.
 
-An experiment is a file of configs/experiment/. Its `hydra.sweeper.params` say what varies, so that Hydra's multirun and
-the launchers run the same elements; its `launch` tree says what it is and how its elements are evaluated. A profile's
-`launch` tree says which tasks stand for the paper's and what an element asks of a cluster.
+An experiment is a file of configs/experiment/. Hydra's multirun and the launchers both read its `hydra.sweeper.params`,
+so they run the same elements. Its `launch` tree says how elements are evaluated; the profile's `launch` tree says which
+tasks stand for the paper's, and what an element requests from a cluster.
 """
 
 from collections import Counter
@@ -29,79 +29,71 @@ EVALUATE = "evaluate."
 
 @dataclass(frozen=True)
 class Resources:
-    """What an element asks of a cluster: on each of `nodes` nodes `gpus`, `cpus` and `memory_gb` (GB of 2^30), for
-    `minutes` at a time; a run that needs more is requeued."""
+    """What an element requests from a cluster. A run that needs more time is requeued."""
 
     nodes: Count
-    gpus: Natural
+    gpus: Natural  # on each node, as are cpus and memory_gb
     cpus: Count
-    memory_gb: Count
-    minutes: Count
+    memory_gb: Count  # GB of 2^30 bytes
+    minutes: Count  # at a time
 
 
 @dataclass(frozen=True)
 class Launch:
-    """about: the experiment in a line. paper: labels of the paper's tables and figures that it is for. models: by role
-    in the paper, folders under models/. model: that of the paper-scale math and search tasks. trunks: M of methods that
-    have trunks. tasks_per_step: by algorithm, and minutes of an
-    element, by platform: where an experiment has its own. tasks: by role in the paper, the task that
-    stands for it. benchmarks: by task, what a trained policy is evaluated on. shared: by label, the experiment that
-    trains the run, which this one reads. not_in_paper: labels of rows that the paper's table does not have.
-    matched_seconds: of training, in compute-matched runs. at_once: elements that SLURM runs at the same time at most;
-    null: as many as it can. keep: what is left of an element's last save once it is trained and evaluated: the save,
-    from which training could go on, the exported weights alone (`export/` in the run's folder), or nothing."""
+    """The `launch` trees of an experiment and its profile."""
 
-    about: str
-    paper: tuple[str, ...]
-    models: dict[str, str]
-    model: str
-    trunks: Count
-    tasks_per_step: dict[str, Count]
-    minutes: dict[str, Count]
-    tasks: dict[str, str]
-    benchmarks: dict[str, tuple[str, ...]]
-    shared: dict[str, str]
-    not_in_paper: tuple[str, ...]
-    matched_seconds: Positive
+    about: str  # the experiment in one line
+    paper: tuple[str, ...]  # labels of the paper's tables and figures that it is for
+    models: dict[str, str]  # by role in the paper, a folder under models/
+    model: str  # of the paper-scale math and search tasks
+    trunks: Count  # M of methods with trunks
+    tasks_per_step: dict[str, Count]  # by algorithm, where the experiment has its own
+    minutes: dict[str, Count]  # of an element, by platform, where the experiment has its own
+    tasks: dict[str, str]  # by role in the paper, the task that stands for it
+    benchmarks: dict[str, tuple[str, ...]]  # by task, what a trained policy is evaluated on
+    shared: dict[str, str]  # by label, the other experiment that trains the run; this one only reads it
+    not_in_paper: tuple[str, ...]  # labels of rows that the paper's table does not have
+    matched_seconds: Positive  # of training, in compute-matched runs
     resources: Resources
-    at_once: Count | None = None
+    at_once: Count | None = None  # the most elements that SLURM runs at the same time; null: no limit
     keep: Literal["save", "weights", "nothing"] = "save"
+    """what stays of the last save after evaluation: all of it, to resume from; weights in `export/`; nothing"""
 
 
 @dataclass(frozen=True)
 class Element:
-    """One run. overrides: of experiments/train.py, those that make it. benchmarks: to evaluate it on. owner: another
-    experiment that trains it; empty where it is the element's own."""
+    """One run of an experiment."""
 
-    overrides: tuple[str, ...]
+    overrides: tuple[str, ...]  # of experiments/train.py, which make the run
     run: RunConfig
-    benchmarks: tuple[str, ...]
-    owner: str = ""
+    benchmarks: tuple[str, ...]  # to evaluate it on
+    owner: str = ""  # the other experiment that trains the run; empty if this one does
 
 
 def of_evaluation(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Overrides of experiments/train.py, and those of experiments/evaluate.py, which begin with `evaluate.`."""
+    """Split overrides into those of experiments/train.py and, without their prefix `evaluate.`, those of
+    experiments/evaluate.py."""
     ours = [override for override in overrides if not override.startswith(EVALUATE)]
     return ours, [override.removeprefix(EVALUATE) for override in overrides if override.startswith(EVALUATE)]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """name: of its file in configs/experiment/. resources: of each element. at_once, keep: as of `Launch`."""
+    """The elements of an experiment. `at_once` and `keep` are as in `Launch`."""
 
-    name: str
+    name: str  # of its file in configs/experiment/
     profile: str
-    resources: Resources
+    resources: Resources  # of each element
     elements: tuple[Element, ...]
     at_once: int | None = None
     keep: Literal["save", "weights", "nothing"] = "save"
 
 
 def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
-    """The elements of an experiment in the order of its sweep. overrides: as of experiments/train.py, for every
-    element; one of a swept field, such as `seed=0` or `algorithm=rtpo,rtpo_off`, replaces the sweep's. Raises
-    ConfigError for an unknown name, elements that experiments/train.py would refuse, and two that would write to one
-    place."""
+    """Load an experiment's elements, in the order of its sweep. overrides: of experiments/train.py, for every element;
+    for a swept field, such as `seed=0` or `algorithm=rtpo,rtpo_off`, they replace the sweep's values. Raises
+    ConfigError for an unknown name, for elements that experiments/train.py would refuse, and for two elements that
+    would write to one folder."""
     with configurations("train"):
         tree, overridden = _swept(name, overrides)
         launch = read_launch(tree)
@@ -112,7 +104,8 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
 
 
 def sweep(name: str, overrides: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
-    """What varies, field to values, the last the fastest. overrides: as of `load_experiment`. Raises ConfigError."""
+    """The swept fields with their values; the last one varies fastest. overrides: as in `load_experiment`. Raises
+    ConfigError."""
     with configurations("train"):
         return {
             override.get_key_element(): tuple(override.sweep_string_iterator())
@@ -123,8 +116,8 @@ def sweep(name: str, overrides: Sequence[str] = ()) -> dict[str, tuple[str, ...]
 
 
 def check_one_run(hydra: Any) -> None:
-    """Raises ConfigError for an experiment without a value for each field that it varies. hydra: Hydra's tree of the
-    run."""
+    """Raises ConfigError if the command line lacks a value for a field that the experiment varies. hydra: Hydra's tree
+    of the run."""
     name = hydra.runtime.choices.get("experiment")
     typed = {override.partition("=")[0].lstrip("+") for override in hydra.overrides.task}
     varied: Any = OmegaConf.to_container(hydra.sweeper.params or OmegaConf.create(), resolve=True)
@@ -136,7 +129,7 @@ def check_one_run(hydra: Any) -> None:
 
 
 def experiments(pattern: str = "*") -> list[str]:
-    """The names of all experiments, or those of a pattern such as `ablate_*`. Raises ConfigError where it has none."""
+    """The names of all experiments, or those of a pattern such as `ablate_*`. Raises ConfigError if none matches."""
     known = sorted(path.stem for path in (PROJECT / "configs" / "experiment").glob("[!_]*.yaml"))
     names = [name for name in known if fnmatch(name, pattern)]
     if not names:
@@ -145,14 +138,14 @@ def experiments(pattern: str = "*") -> list[str]:
 
 
 def shared_runs(folder: str) -> dict[str, str]:
-    """Of an experiment's folder of results, such as `drift_a100x8_search_paper`, by label the folder of the experiment
-    that trains the run (`launch.shared`)."""
+    """For an experiment's results folder, such as `drift_a100x8_search_paper`: by label, the results folder of the
+    experiment that trains the run (`launch.shared`)."""
     name = max((name for name in experiments() if folder.startswith(f"{name}_")), key=len, default="")
     return {label: f"{owner}{folder.removeprefix(name)}" for label, owner in _shared(name).items()} if name else {}
 
 
 def readers(run: RunConfig) -> list[str]:
-    """The experiments that read a run which another one trains (`launch.shared`)."""
+    """The experiments that read this run instead of training it (`launch.shared`)."""
     owner = max((name for name in experiments() if run.experiment_name.startswith(f"{name}_")), key=len, default="")
     return [name for name in experiments() if owner and _shared(name).get(run.label) == owner]
 
@@ -164,7 +157,7 @@ def _shared(name: str) -> dict[str, str]:
 
 
 def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Override]]:
-    """The tree that the sweep is drawn from, and the overrides that Hydra's own sweeper would make elements of."""
+    """The tree that defines the sweep, and the overrides that Hydra's own sweeper would expand into elements."""
     if name not in experiments():
         raise ConfigError(f"experiment is {name!r}: no such experiment; {nearest(name, experiments())}.")
     parser = OverridesParser.create()
@@ -172,7 +165,7 @@ def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Overri
     for override in parsed:
         if override.get_key_element() == "experiment":
             raise ConfigError(f"{override.input_line}: the experiment is {name!r} already; leave one of them out.")
-    # the sweep is drawn from these; others may name fields that only a swept task has
+    # only these may change the sweep; others may name fields that only a swept task has
     roots = ("profile", LAUNCH, "hydra")
     drawn = [each.input_line or "" for each in parsed if each.get_key_element().lstrip("+~").split(".")[0] in roots]
     tree = composed("train", [f"experiment={name}", *drawn], with_hydra=True)
@@ -200,15 +193,15 @@ def read_launch(tree: DictConfig) -> Launch:
 
 
 def check_places(elements: Sequence[Element]) -> None:
-    """Raises ConfigError for elements that would write to one folder."""
+    """Raises ConfigError if two elements would write to one folder."""
     check_folders([element.run.folder for element in elements])
 
 
 def check_folders(folders: Sequence[Path]) -> None:
-    """Raises ConfigError for two runs of one folder."""
+    """Raises ConfigError if two runs have the same folder."""
     ((place, count),) = Counter(folders).most_common(1)
     if count > 1:
         raise ConfigError(
-            f"{count} runs would write to {place}: they differ in what names no folder; sweep algorithm, task or "
-            "seed, or give each value an experiment_name or algorithm.label of its own."
+            f"{count} runs would write to {place}: they differ only in fields that name no folder; sweep "
+            "algorithm, task or seed, or give each value an experiment_name or algorithm.label of its own."
         )

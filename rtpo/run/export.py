@@ -1,5 +1,5 @@
-"""A run's trained policy as a Hugging Face model folder: verl's FSDP2 shards put together, without verl or a GPU; and
-the folder as a repository of the Hub."""
+"""Export a run's trained policy as a Hugging Face model folder, and push it to the Hub. verl's FSDP2 shards are merged
+without verl or a GPU."""
 
 import json
 import logging
@@ -33,35 +33,35 @@ from rtpo.run.records import RunFolder
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FILE_BYTES = 5 * 10**9
-"""the most of one weight file; a larger tensor has a file of its own"""
+"""the largest weight file; a larger tensor gets its own file"""
 COPIED = (
     *("generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json"),
     *("merges.txt", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
 )
-"""what of the initial model's folder goes along as it is, where it is there"""
+"""files that are copied from the initial model's folder, if it has them"""
 UNKNOWN, TOY = "unknown", "toy"
 CARD = Path(__file__).with_name("model_card.md")
 
-# it says that process groups are missing, which nothing here needs
+# it warns of missing process groups, which nothing here needs
 logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True)
 class TrainedPolicy:
-    """A run with the save that is its policy. weights: verl's folder. policy_version: optimizer steps' updates.
-    manifest: None for a run that is not finished. ledger: at the end, or at the save."""
+    """The policy in a run's last save."""
 
     folder: Path
     config: RunConfig
-    weights: Path
+    weights: Path  # verl's folder
     save: str
-    policy_version: int
-    ledger: Mapping[str, Any]
-    manifest: Mapping[str, Any] | None
+    policy_version: int  # updates so far
+    ledger: Mapping[str, Any]  # of the finished run, or at the save
+    manifest: Mapping[str, Any] | None  # None if the run is not finished
 
 
 def find_trained(path: Path) -> TrainedPolicy:
-    """The policy of the run in `path`. Raises DataError where there is none, or not the initial model."""
+    """Find the policy of the run in `path`. Raises DataError if it has none, or its initial model is missing or
+    changed."""
     if not (path / "config.yaml").exists():
         raise DataError(no_run(path))
     folder = RunFolder(path)
@@ -79,12 +79,12 @@ def find_trained(path: Path) -> TrainedPolicy:
 
 
 def write_model(trained: TrainedPolicy, output: Path, dtype: str | None = None, repository: str | None = None) -> None:
-    """The model folder `output`: weights, config.json, tokenizer, README.md; moved to its place when it is whole.
-    dtype: of DTYPES; None leaves the weights as they were saved. repository: of the Hub, for the model card. Raises
+    """Write the model folder `output`: weights, config.json, tokenizer, README.md. It moves into place when complete.
+    dtype: a key of DTYPES; None keeps the saved type. repository: the Hub repository that the card names. Raises
     DataError and MachineError."""
     check_is_free(output)
     beside, source = partial_of(output), Path(trained.config.model.path)
-    with disk_errors(output), RunFolder(trained.folder).held():  # a run that goes on may delete its save
+    with disk_errors(output), RunFolder(trained.folder).held():  # a run in progress may delete its save
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         try:
@@ -99,7 +99,7 @@ def write_model(trained: TrainedPolicy, output: Path, dtype: str | None = None, 
             (beside / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
             (beside / "README.md").write_text(model_card(trained, repository, saved), encoding="utf-8")
             for file in beside.glob("*.safetensors"):
-                shutil.copymode(beside / "config.json", file)  # safetensors lets its owner alone read it
+                shutil.copymode(beside / "config.json", file)  # safetensors lets only the owner read it
             os.sync()
             if output.exists():
                 output.rmdir()
@@ -109,14 +109,14 @@ def write_model(trained: TrainedPolicy, output: Path, dtype: str | None = None, 
 
 
 def load_model(weights: Path, source: Path, dtype: str | None) -> Any:
-    """The model in `source` with verl's saved weights. Raises DataError for weights that are not this model's."""
+    """Load the model in `source` with verl's saved weights. Raises DataError for another model's weights."""
     shards = load_shards(weights)
     state = {name: merged(name, [shard[name] for shard in shards]) for name in shards[0]}
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
     try:
         model.load_state_dict(state, assign=True)
-    except RuntimeError as error:  # which names each tensor that is missing, of another shape, or unknown
+    except RuntimeError as error:  # it names each tensor that is missing, misshapen or unknown
         raise DataError(
             f"the weights in {weights} are not of the model in {source} ({' '.join(str(error).split())}): put the "
             "model that the run began from there."
@@ -126,19 +126,19 @@ def load_model(weights: Path, source: Path, dtype: str | None) -> Any:
 
 
 def load_shards(folder: Path) -> list[dict[str, torch.Tensor]]:
-    """The state of every rank, in their order, mapped from disk. Raises DataError where one cannot be read."""
+    """The state of every rank, in rank order, memory-mapped. Raises DataError if a file cannot be read."""
     try:
         ranks = int(json.loads((folder / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
         files = [folder / f"model_world_size_{ranks}_rank_{rank}.pt" for rank in range(ranks)]
-        # a save is code: its tensors are verl's, with places on a mesh of devices that is not there any more
+        # loading runs a save's code: its tensors are sharded over a device mesh that no longer exists
         return [torch.load(file, map_location="cpu", mmap=True, weights_only=False) for file in files]
-    except Exception as error:  # a damaged file raises whatever its bytes spell
+    except Exception as error:  # a damaged file may raise anything
         raise DataError(f"the weights in {folder} cannot be read ({error}): train the run again.") from error
 
 
 def merged(name: str, shards: Sequence[torch.Tensor]) -> torch.Tensor:
-    """A whole tensor of its ranks' parts. Raises DataError for parts that are not one tensor cut along one dimension
-    over all ranks, or the same on each."""
+    """Merge the ranks' parts of a tensor. Raises DataError unless it is sharded along one dimension over all ranks, or
+    replicated."""
     first = shards[0]
     if not isinstance(first, DTensor):
         return first.contiguous()
@@ -151,10 +151,10 @@ def merged(name: str, shards: Sequence[torch.Tensor]) -> torch.Tensor:
         whole = torch.cat(parts, dim=places[0].dim)
     else:
         raise DataError(
-            f"{name} is saved as {places} on {len(shards)} ranks: only a cut over all ranks is put together."
+            f"{name} is saved as {places} on {len(shards)} ranks: only tensors sharded over all ranks can be merged."
         )
     if whole.shape != first.shape:
-        raise DataError(f"{name} has shape {tuple(whole.shape)} put together and {tuple(first.shape)} on its ranks.")
+        raise DataError(f"{name} has shape {tuple(whole.shape)} when merged and {tuple(first.shape)} on its ranks.")
     return whole.contiguous()
 
 
@@ -162,8 +162,8 @@ def merged(name: str, shards: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def model_card(trained: TrainedPolicy, repository: str | None, dtype: str) -> str:
-    """Markdown with a Hugging Face head, of what the run's records say. repository: of the Hub, if it goes to one.
-    dtype: of the exported weights."""
+    """The model card: Markdown with Hugging Face metadata, from the run's records. repository: of the Hub, if the model
+    is pushed. dtype: of the exported weights."""
     run = trained.config
     about = {name: value for name, value in (trained.manifest or {}).items() if name not in ("ledger", "files")}
     is_toy = run.profile.name == TOY or run.task.name.startswith(TOY)
@@ -188,29 +188,29 @@ def model_card(trained: TrainedPolicy, repository: str | None, dtype: str) -> st
 
 
 def _example(trained: TrainedPolicy, repository: str | None) -> str:
-    """Code that generates a turn, as the run did at the first context that it recorded."""
+    """Python code that samples one turn, as in the run, at the first context in its records."""
     file = trained.folder / "rollouts.jsonl"
     first = file.read_bytes().partition(b"\n")[0] if file.exists() else b""
     if not first:
-        return f"# the run recorded no rollout: what the policy was asked is {UNKNOWN}\n"
+        return f"# the run recorded no rollout: a prompt of the run is {UNKNOWN}\n"
     run = trained.config
-    asked = ChatFormat(load_tokenizer(run.model.path)).decode(json.loads(first)["turns"][0]["context_ids"])
+    prompt = ChatFormat(load_tokenizer(run.model.path)).decode(json.loads(first)["turns"][0]["context_ids"])
     sampling = {"max_new_tokens": run.task.max_turn_tokens, "do_sample": True, **asdict(run.sampling)}
-    sampling["top_k"] = max(0, sampling["top_k"])  # which is -1 for none elsewhere
+    sampling["top_k"] = max(0, sampling["top_k"])  # no cut is 0 in transformers, -1 elsewhere
     return f"""from transformers import AutoModelForCausalLM, AutoTokenizer
 
 place = {repr(repository) if repository else "'.'  # this folder"}
 model, tokenizer = AutoModelForCausalLM.from_pretrained(place), AutoTokenizer.from_pretrained(place)
-prompt = {asked!r}
-asked = tokenizer(prompt, add_special_tokens=False, return_token_type_ids=False, return_tensors="pt")
-said = model.generate(**asked, {", ".join(f"{name}={value!r}" for name, value in sampling.items())})
-print(tokenizer.decode(said[0, asked["input_ids"].shape[1] :]))
+prompt = {prompt!r}
+inputs = tokenizer(prompt, add_special_tokens=False, return_token_type_ids=False, return_tensors="pt")
+output = model.generate(**inputs, {", ".join(f"{name}={value!r}" for name, value in sampling.items())})
+print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :]))
 """
 
 
 def _evaluation(trained: TrainedPolicy) -> dict[str, Any]:
-    """By decoding, held-out answers of the finished run with reward 1, of those graded, and the summaries of benchmarks
-    that were evaluated at this save."""
+    """Held-out success of a finished run by decoding, over graded answers, and the summaries of benchmarks that were
+    evaluated at this save."""
     file = trained.folder / "evaluations.jsonl"
     text = file.read_bytes() if trained.manifest is not None and file.exists() else b""
     rewards: dict[str, list[bool]] = defaultdict(list)
@@ -234,22 +234,22 @@ def _yaml(values: Any) -> str:
 
 
 def check_push(repository: str) -> None:
-    """Raises DataError and MachineError where the user's token cannot make a repository of this name."""
+    """Raises DataError and MachineError if the user's token cannot make this repository."""
     with _hub_errors(repository):
         validate_repo_id(repository)
         hub = HfApi()
         user = hub.whoami()
-        owners = [user["name"], *(of["name"] for of in user.get("orgs", []))]
+        owners = [user["name"], *(organisation["name"] for organisation in user.get("orgs", []))]
         if repository.partition("/")[0] not in owners:
-            raise DataError(f"--push {repository}: name it OWNER/NAME; the token is of {', '.join(owners)}.")
+            raise DataError(f"--push {repository}: name it OWNER/NAME; the token belongs to {', '.join(owners)}.")
         if hub.repo_exists(repository) and set(hub.list_repo_files(repository)) - {".gitattributes"}:
             raise DataError(f"--push {repository}: the repository holds files already: choose another name.")
 
 
 def push(folder: Path, repository: str) -> str:
-    """A model folder as one commit of a repository, which is made, and is private, where there is none; returns its
-    address. Raises DataError and MachineError, with the way to go on."""
-    with _hub_errors(repository, f" {folder} is whole: `hf upload {repository} {folder}` goes on."):
+    """Push a model folder to a Hub repository in one commit; a missing repository is made, as a private one. Returns
+    its address. Raises DataError and MachineError, which say how to go on."""
+    with _hub_errors(repository, f" {folder} is complete: push it with `hf upload {repository} {folder}`."):
         hub = HfApi()
         url = hub.create_repo(repository, private=True, exist_ok=True)
         hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="Made by experiments/export.py")
@@ -258,7 +258,7 @@ def push(folder: Path, repository: str) -> str:
 
 @contextmanager
 def _hub_errors(repository: str, then: str = "") -> Iterator[None]:
-    """What the Hub refuses, as a line."""
+    """Turn the Hub's errors into one line. then: a sentence to add."""
     try:
         yield
     except (LocalTokenNotFoundError, HFValidationError) as error:

@@ -1,6 +1,6 @@
 """Finished runs that are kept as Parquet frames (results/README.md), so that they are not trained again.
 
-Frames lie in the folder of an experiment, or of the results that hold it. analysis/load.py reads and writes them whole.
+Frames lie in an experiment's folder, or in the results folder above it. analysis/load.py reads and writes them whole.
 """
 
 import json
@@ -20,15 +20,15 @@ FRAMES = ("runs", "steps", "answers", "benchmarks")
 
 @dataclass(frozen=True)
 class KeptRun:
-    """config: as its config.yaml had it. benchmarks: that it was evaluated on."""
+    """A finished run that is kept as frames."""
 
-    name: str
-    frames: Path
-    config: Mapping[str, Any]
-    benchmarks: frozenset[str]
+    name: str  # <experiment>/<run>
+    frames: Path  # the folder that holds them
+    config: Mapping[str, Any]  # as in its config.yaml
+    benchmarks: frozenset[str]  # on which it was evaluated
 
     def check(self, config: Mapping[str, Any]) -> None:
-        """Raises DataError for a configuration that is not the run's, naming what differs."""
+        """Raises DataError if `config` is not the run's, naming the fields that differ."""
         if different := differences(self.config, config):
             raise DataError(
                 f"{self.frames} keeps a finished run {self.name} with another configuration; different: "
@@ -41,12 +41,12 @@ def parquet_of(folder: Path) -> list[Path]:
 
 
 def is_kept(folder: Path) -> bool:
-    """Whether a folder holds frames, whole or not."""
+    """Whether a folder holds frames, complete or not."""
     return any(file.exists() for file in parquet_of(folder)) or f"  {FRAMES[0]}.parquet" in _sums(folder)
 
 
 def new_sums(folder: Path) -> Path:
-    """There from when all files of new frames are whole, beside the old ones, to when all have taken their places."""
+    """Checksums of new frames. The file exists while complete new frames replace the old ones."""
     return folder / f"{SUMS}.new"
 
 
@@ -56,9 +56,9 @@ def check_kept(folder: Path) -> str:
     known = {name: digest for digest, _, name in (line.partition("  ") for line in sums.splitlines())}
     restore = f"restore the folder, as by `git checkout -- {folder}`"
     if new_sums(folder).exists():
-        restore = "a process was stopped while it replaced them; keep the runs there again, which ends that"
+        restore = "a process was stopped while it replaced them; keep the runs there again to complete that"
     if not sums:
-        raise DataError(f"{folder} has frames and no {SUMS}, so that nobody knows whether they are whole: {restore}.")
+        raise DataError(f"{folder} has frames but no {SUMS}, so they cannot be checked: {restore}.")
     for file in parquet_of(folder):
         if file.name not in known or not file.exists() or sha256(file) != known[file.name]:
             raise DataError(f"{file} is missing or not as {SUMS} says: {restore}.")
@@ -71,7 +71,7 @@ def kept_runs(folder: Path) -> Mapping[str, KeptRun]:
 
 
 def kept_run(folder: Path) -> KeptRun | None:
-    """The run of a folder results/<experiment>/<run>, where it is kept. Raises DataError for damaged frames."""
+    """The kept run of a folder results/<experiment>/<run>, if there is one. Raises DataError for damaged frames."""
     name = f"{folder.parent.name}/{folder.name}"
     return next((runs[name] for place in places(folder) if name in (runs := kept_runs(place))), None)
 

@@ -1,4 +1,4 @@
-"""What a run says and writes down: sentences of its log, lines of its records."""
+"""Sentences of a run's log, and lines of its records."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,16 +10,16 @@ from rtpo.harness.harness import Trained
 from rtpo.types import Rollout
 
 TIED_STEPS = 3
-"""steps in a row without anything to learn from, after which a run warns"""
+"""steps in a row, all tied, after which a run warns"""
 
 
 def is_tied(line: Mapping[str, Any]) -> bool:
-    """Whether no group of a step had an advantage; line: the step's in the records."""
+    """Whether all groups of a step tied. line: the step's record."""
     return all(update["tied_rows"] == update["rows"] for update in line["updates"])
 
 
 def tie_sentence(line: Mapping[str, Any]) -> str:
-    """Why nothing may be learnt; line: of the last of the steps."""
+    """A warning with the likely cause of tied steps. line: the last step's record."""
     success = line["success"]
     if success is None:
         cause = "no rollout was graded: read the grades' details in paths.jsonl"
@@ -58,7 +58,7 @@ def model_sha256(folder: str) -> dict[str, str]:
 
 
 def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained] = ()) -> dict[str, Any]:
-    """A rollout for the records: ids as they were, where it was forked, and what of `trained` is this path's."""
+    """A rollout's record: its token ids, where it was forked, and its rows of `trained`."""
     return path_facts(step, rollout) | {
         "turns": [
             {

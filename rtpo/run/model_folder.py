@@ -16,7 +16,7 @@ from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import RunConfig
 
 CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""sizes of a head that vLLM's CPU kernels take (its CPUAttentionBackend)"""
+"""head sizes that vLLM's CPU kernels support (its CPUAttentionBackend)"""
 
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
@@ -24,8 +24,8 @@ HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
 
 
 def check_model_of(run: RunConfig) -> None:
-    """Raises as `check_model`, and ConfigError for heads that vLLM's CPU build does not take, or whose size is
-    unknown."""
+    """Check a run's model. Raises as `check_model`, and ConfigError for a head size that vLLM's CPU build does not
+    support, or that is unknown."""
     check_model(run.model.path, run.top_logprobs, embedded=run.is_embedded)
     if run.profile.platform == "cpu" and not run.is_embedded:
         config = parse((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
@@ -33,20 +33,20 @@ def check_model_of(run: RunConfig) -> None:
             size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         except KeyError as error:
             raise ConfigError(
-                f"model.path is {run.model.path}, whose config.json has no {error.args[0]}: vLLM's CPU build takes "
-                "heads of some sizes alone, and these are not known; use another model, or leave out +engine=vllm_cpu."
+                f"model.path is {run.model.path}, whose config.json has no {error.args[0]}: vLLM's CPU build supports "
+                "only some head sizes, and this one is unknown; use another model, or leave out +engine=vllm_cpu."
             ) from error
         if size not in CPU_HEADS:
             raise ConfigError(
-                f"model.path is {run.model.path}, whose heads are of {size}: vLLM's CPU build takes "
-                f"{', '.join(map(str, CPU_HEADS))}; tests/helpers/larger_heads.py makes a toy model's larger."
+                f"model.path is {run.model.path}, whose head size is {size}: vLLM's CPU build supports "
+                f"{', '.join(map(str, CPU_HEADS))}; tests/helpers/larger_heads.py enlarges a toy model's."
             )
 
 
 def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = False) -> None:
-    """Raises DataError, naming the file, for a folder that is missing, incomplete or damaged, and ConfigError when the
-    algorithm asks for more log-probs at a position than the model has tokens, or when the engine is the embedded one
-    and it does not compute this model."""
+    """Check a model folder. Raises DataError, naming the file, if it is missing, incomplete or damaged. Raises
+    ConfigError if the algorithm requests more log-probs at a position than the model has tokens, or if `embedded` and
+    the embedded engine does not support the model."""
     path = Path(folder)
     if not path.is_dir():
         remedy = (
@@ -67,7 +67,7 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
         except ValueError as error:
             raise DataError(f"{path / name} is not JSON ({error}): copy the model folder again.") from error
         if not isinstance(contents[name], dict):
-            raise DataError(f"{path / name} is no JSON object: copy the model folder again.")
+            raise DataError(f"{path / name} is not a JSON object: copy the model folder again.")
     tokens = contents["config.json"].get("vocab_size")
     if tokens is not None and top_logprobs > tokens:
         raise ConfigError(
@@ -89,7 +89,7 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
             raise DataError(f"{file} holds no tensors: copy it again.")
         for name in names:
             if name in places:
-                raise DataError(f"{file} and {places[name].name} both hold {name}: keep the files of one copy alone.")
+                raise DataError(f"{file} and {places[name].name} both hold {name}: keep the files of one copy only.")
             places[name] = file
     _check_shards(path, places)
     _check_quantised(path, contents["config.json"])
@@ -98,21 +98,21 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
 
 
 def _check_shards(path: Path, places: Mapping[str, Path]) -> None:
-    """What the loader reads: the shards that the index names, or the one file `model.safetensors`. Raises DataError."""
+    """Check the files that the loader reads: the index's shards, or a single `model.safetensors`. Raises DataError."""
     file = path / INDEX
     if (path / SINGLE).exists():
-        return  # which the loader prefers to any index
+        return  # the loader prefers it to any index
     if not file.exists():
         shards = sorted({place.name for place in places.values()})
         raise DataError(
-            f"model.path {path} has {', '.join(shards[:3])} without {INDEX}, which says what is in which: copy the "
+            f"model.path {path} has {', '.join(shards[:3])} without {INDEX}, which says what each holds: copy the "
             f"whole model folder, or name a single file {SINGLE}."
         )
     try:
         index = parse(file.read_text(encoding="utf-8"))
         shard_of = dict(index["weight_map"])
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} is no index of shards ({first_words(error)}): copy it again.") from error
+        raise DataError(f"{file} is not an index of shards ({first_words(error)}): copy it again.") from error
     for name, shard in shard_of.items():
         if not (path / str(shard)).exists():
             raise DataError(f"{file} names {shard}, which is not there: copy the whole model folder.")
@@ -123,13 +123,13 @@ def _check_shards(path: Path, places: Mapping[str, Path]) -> None:
 def _check_quantised(path: Path, config: Mapping[str, Any]) -> None:
     if config.get("quantization_config") is not None:
         raise ConfigError(
-            f"model.path is {path}, whose config.json has a quantization_config: all weights are trained here, and "
-            "quantised ones cannot be; use the model in bf16 or fp32."
+            f"model.path is {path}, whose config.json has a quantization_config: quantised "
+            "weights cannot be trained; use the model in bf16 or fp32."
         )
 
 
 def _check_head(path: Path, config: Mapping[str, Any], places: Mapping[str, Path]) -> None:
-    """Raises DataError for an output head of its own where the model says that the embedding is its head."""
+    """Raises DataError if the model ties its head to the embedding and the files hold a different head."""
     embedding = next((name for name in places if name.endswith(EMBEDDING)), None)
     if not config.get("tie_word_embeddings") or HEAD not in places or embedding is None:
         return
@@ -141,8 +141,8 @@ def _check_head(path: Path, config: Mapping[str, Any], places: Mapping[str, Path
 
 
 def _check_tokens(path: Path, config: Mapping[str, Any], places: Mapping[str, Path]) -> None:
-    """Raises DataError for a tokenizer with ids that the embedding has no rows for, and for an embedding of another
-    size than config.json says."""
+    """Raises DataError if the tokenizer has ids beyond the embedding's rows, or the embedding's rows are not
+    config.json's vocab_size."""
     embedding = next((name for name in places if name.endswith(EMBEDDING)), None)
     if embedding is None:
         return
@@ -162,7 +162,7 @@ def _check_tokens(path: Path, config: Mapping[str, Any], places: Mapping[str, Pa
 
 
 def _numbers(file: Path, name: str) -> Any:
-    """Of a tensor, by way of torch: NumPy has no bf16."""
+    """A tensor's values, read by torch: NumPy has no bf16."""
     with safe_open(file, framework="pt") as tensors:
         return tensors.get_tensor(name).float().numpy()
 
@@ -180,7 +180,8 @@ def load_tokenizer(folder: str | Path) -> Any:
 
 
 def chat_format(config: RunConfig) -> ChatFormat:
-    """Of the model's own tokenizer. Raises DataError, and ConfigError for one without what the run takes."""
+    """The chat format of the model's tokenizer. Raises DataError, and ConfigError if the tokenizer lacks what the run's
+    rollout context needs."""
     chat = ChatFormat(load_tokenizer(config.model.path))
     check_context(config.algorithm_config.rollout_context, chat.tags)
     return chat
@@ -190,10 +191,10 @@ def first_words(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapping[str, str]) -> None:
-    """Raises DataError where the initial model, with these checksums, is not the one of the finished run."""
+def check_same_model(config: RunConfig, manifest: Mapping[str, Any], checksums: Mapping[str, str]) -> None:
+    """Raises DataError if the initial model's `checksums` are not those of the finished run."""
     known = manifest["model_sha256"]
-    different = sorted(name for name in there.keys() | known.keys() if there.get(name) != known.get(name))
+    different = sorted(name for name in checksums.keys() | known.keys() if checksums.get(name) != known.get(name))
     if different:
         raise DataError(
             f"{config.model.path} is not the model that the run began from ({different[0]} differs from the manifest): "
@@ -204,7 +205,7 @@ def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapp
 def _check_embedded(path: Path, model_type: str | None) -> None:
     if model_type is None:
         raise DataError(f"{path / 'config.json'} names no model_type: copy the model folder again.")
-    # seconds to import, which no command takes to say what is wrong with its arguments
+    # takes seconds to import; a command refuses wrong arguments at once
     from transformers import AutoConfig
 
     from rtpo.engines.transformer import architecture_of

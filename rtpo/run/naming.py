@@ -1,4 +1,5 @@
-"""The part of a run's name that its command line makes, as `lr=0.0005` of `rtpo,lr=0.0005-seed0` (docs/run/runs.md)."""
+"""The part of a run's name that comes from its command line, as `lr=0.0005` in `rtpo,lr=0.0005-seed0`
+(docs/run/runs.md)."""
 
 import hashlib
 import json
@@ -18,18 +19,18 @@ from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, LAUNCH, RunConfig, portabl
 from rtpo.run.differences import OPEN
 
 UNNAMED = ("algorithm", "profile", "engine", "seed", "experiment_name", "results", OPEN)
-"""what stands in the name or the place of a run already, says where it runs, or binds no start"""
+"""not in a label: fields that are in the run's name or path anyway, say where it runs, or may change on resume"""
 ROLES = "verl.actor_rollout_ref"
 UNNAMED_BELOW = ("profile.", f"{ROLES}.rollout.", "model.path", f"{ROLES}.model.path")
-"""starts of fields that say how the machine does its work; a model is named by `model.name`"""
+"""not in a label: prefixes of fields of the machine, and of a model's path, since `model.name` names it"""
 LONGEST = 120
-"""characters of a label, beyond which its last settings give way to their hash"""
-
+"""the most characters of a label; in a longer one a hash replaces the last settings"""
 OTHERS = ("verl.", f"{LAUNCH}.")
+"""prefixes of fields that do not lengthen the short names of a run's own fields"""
 
 
 def named(config: RunConfig, tree: DictConfig, hydra: Any) -> RunConfig:
-    """The run with `label_of` its command line. Raises ConfigError for one that names no folder."""
+    """The run with the label of its command line (`label_of`). Raises ConfigError if the label cannot name a folder."""
     label = label_of(tree, hydra)
     if not FOLDER_NAME.fullmatch(label):
         raise ConfigError(f"algorithm.label is {label!r}: {FOLDER_RULE}; name it yourself with algorithm.label=NAME.")
@@ -37,9 +38,8 @@ def named(config: RunConfig, tree: DictConfig, hydra: Any) -> RunConfig:
 
 
 def label_of(tree: DictConfig, hydra: Any) -> str:
-    """`algorithm.label`, with the fields and groups that the command line sets otherwise than configs/ does. A label
-    that the command line gives, and those of an experiment, stay as they are. tree: of experiments/train.py. hydra:
-    Hydra's own."""
+    """`algorithm.label`, plus the fields and groups that the command line changes from configs/. A label on the command
+    line, or of an experiment's run, stays as it is. tree: of experiments/train.py. hydra: Hydra's own."""
     label, choices = str(tree.algorithm.label), hydra.runtime.choices
     overrides = {
         override.key_or_group: override.input_line
@@ -60,7 +60,7 @@ def label_of(tree: DictConfig, hydra: Any) -> str:
 
 
 def shortened(parts: Sequence[str]) -> str:
-    """The parts of a label as one. Of a long one the last parts are left out, and a hash of all parts is its end."""
+    """Join the parts of a label. If it gets too long, a hash of all parts replaces the last ones."""
     whole = ",".join(parts)
     if len(whole) <= LONGEST:
         return whole
@@ -71,7 +71,7 @@ def shortened(parts: Sequence[str]) -> str:
 
 
 def changed_fields(tree: DictConfig, own: DictConfig, fields: Collection[str]) -> dict[str, Any]:
-    """By short name, the values in `tree` of these fields, and of those below them, that `own` has otherwise."""
+    """By short name, the values in `tree` of `fields`, and of fields below them, that differ from `own`."""
     paths = {path: None for config in (tree, own) for path, _ in leaves(OmegaConf.to_container(config))}
     return {
         short_name(path, paths): OmegaConf.select(tree, path)
@@ -83,8 +83,8 @@ def changed_fields(tree: DictConfig, own: DictConfig, fields: Collection[str]) -
 
 
 def short_name(path: str, paths: Collection[str]) -> str:
-    """The shortest end of a field's path that no other of these fields has: `lr` of `optimizer.lr`. The fields of verl
-    and of `launch` give way to a run's own."""
+    """The shortest end of a field's path that is unique in `paths`: `lr` for `optimizer.lr`. Fields in OTHERS do not
+    lengthen the name of a run's own field."""
     gives_way = path.startswith(OTHERS)
     rivals = [other for other in paths if other != path and (gives_way or not other.startswith(OTHERS))]
     parts = path.split(".")
@@ -93,7 +93,7 @@ def short_name(path: str, paths: Collection[str]) -> str:
 
 
 def text(value: Any) -> str:
-    """A value as names of folders have it: `0.0005`, `true`, `0.9_0.95`; a path by its last name."""
+    """A value as folder names show it: `0.0005`, `true`, `0.9_0.95`, or the last part of a path."""
     value = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     value = Path(value).name if isinstance(value, str) and "/" in value else value
     return re.sub(r"[^\w.+-]+", "_", json.dumps(portable(value), ensure_ascii=False)).strip("_")

@@ -12,11 +12,11 @@ from rtpo.algorithms import PROJECT
 
 PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "sympy", "hydra-core", "math-verify")
 PASSED_ON = ("VLLM_USE_V2_MODEL_RUNNER",)
-"""environment variables that decide what the workers compute: those that are set reach all of Ray's, and the records"""
+"""environment variables that change what workers compute; if set, every Ray worker gets them, and the records"""
 
 
 def passed_on() -> dict[str, str]:
-    """Those of PASSED_ON that are set."""
+    """The variables of PASSED_ON that are set."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 

@@ -13,16 +13,16 @@ from rtpo.core.names import missing_file, nearest, some
 from rtpo.errors import DataError
 
 LARGEST_CONFIG = 100_000
-"""values of a config.yaml, of which a run has some hundreds"""
+"""the most values of a config.yaml; a run has some hundreds"""
 _AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
 CHECKSUM = b"# sha256 of the lines above: "
-"""before the last line of config.yaml; earlier versions wrote none"""
+"""starts the last line of config.yaml; earlier versions wrote no such line"""
 # libyaml's, where PyYAML has it, is ten times as fast
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_config(file: Path, data: bytes) -> dict[str, Any]:
-    """What the bytes of a folder's config.yaml say. Raises DataError where they are damaged."""
+    """Parse the bytes of a folder's config.yaml. Raises DataError if they are damaged."""
     text, mark, digest = data.rpartition(CHECKSUM)
     if mark and digest.decode(errors="replace").strip() != hashlib.sha256(text).hexdigest():
         raise DataError(f"{file} is damaged (it is not as it was written): {_AGAIN}")
@@ -39,29 +39,29 @@ def read_config(file: Path, data: bytes) -> dict[str, Any]:
 
 
 def _expanded_size(tree: Any, known: dict[int, float]) -> float:
-    """How many values a YAML tree has, where each alias counts as what it stands for. known: by id, of its parts."""
+    """How many values a YAML tree has once its aliases are expanded. known: the sizes of its parts, by id."""
     if not isinstance(tree, dict | list):
         return 1
     if id(tree) not in known:
-        known[id(tree)] = math.inf  # of a tree that holds itself
+        known[id(tree)] = math.inf  # for a tree that contains itself
         parts = tree.values() if isinstance(tree, dict) else tree
         known[id(tree)] = 1 + sum(_expanded_size(part, known) for part in parts)
     return known[id(tree)]
 
 
 def no_run(folder: Path) -> str:
-    """Why a folder is none of a run, with the runs that are below it, or the nearest that there is."""
+    """Why a folder is not a run's, with the runs below it, or the nearest run beside it."""
     if below := [file.parent.name for file in sorted(folder.glob("*/config.yaml"))]:
-        return f"{folder} is no run's folder: give that of one of its runs, {some(below)}."
+        return f"{folder} is not a run's folder: give that of one of its runs, {some(below)}."
     if beside := [file.parent.name for file in sorted(folder.parent.glob("*/config.yaml"))]:
-        why = f"{folder} is no run's folder; {nearest(folder.name, beside)}"
+        why = f"{folder} is not a run's folder; {nearest(folder.name, beside)}"
     else:
-        why = f"{folder} is no run's folder" if folder.exists() else missing_file(folder)
+        why = f"{folder} is not a run's folder" if folder.exists() else missing_file(folder)
     return f"{why}: give one with a config.yaml, such as results/<experiment>/<run>."
 
 
 def read_manifest(path: Path, schema: int, keys: Collection[str]) -> Mapping[str, Any]:
-    """A manifest. Raises DataError for another schema than `schema`, and where it lacks one of `keys`."""
+    """Read a manifest. Raises DataError if its schema is not `schema`, or one of `keys` is missing."""
     manifest = json_object(path.read_bytes(), str(path), ("schema",))
     if manifest["schema"] != schema:
         raise DataError(
@@ -73,7 +73,7 @@ def read_manifest(path: Path, schema: int, keys: Collection[str]) -> Mapping[str
 
 
 def json_object(text: bytes, place: str, keys: Collection[str]) -> Mapping[str, Any]:
-    """Raises DataError for text that is no JSON object with these keys."""
+    """Parse a JSON object. Raises DataError, naming `place`, if the text is not one, or lacks one of `keys`."""
     try:
         value = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
@@ -85,7 +85,7 @@ def json_object(text: bytes, place: str, keys: Collection[str]) -> Mapping[str, 
 
 
 def require(value: Mapping[str, Any], keys: Collection[str], place: str) -> None:
-    """Raises DataError where keys are missing."""
+    """Raises DataError, naming `place`, if keys are missing."""
     missing = [key for key in keys if key not in value]
     if missing:
         raise DataError(

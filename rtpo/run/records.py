@@ -1,10 +1,10 @@
-"""The folder of records of a run or an evaluation (results/README.md): lines appended as they come, the manifest last.
+"""The folder of records of a run or an evaluation (results/README.md): lines are appended, the manifest comes last.
 
-Nothing half-written looks complete: whole files are written beside their place, flushed and moved there, a save is a
-folder moved there, and lines written after the last save, or of half a question, are cut off when one goes on.
+Nothing half-written looks complete. Whole files and saves are written beside their place, flushed and moved there. A
+resumed run cuts off lines after its last save; a resumed evaluation, those of an incomplete question.
 
-Nothing damaged passes: a save has the checksums of its files and of the lines that were written before it, which are
-compared with what is on disk before a run goes on, as those of all lines are before there is a manifest.
+Nothing damaged passes. A save has checksums of its files and of all earlier lines, which are checked before a run
+resumes. The checksums of all lines are checked before the manifest is written.
 """
 
 import fcntl
@@ -40,27 +40,27 @@ from rtpo.run.reading import CHECKSUM, json_object, read_config, read_manifest
 
 SCHEMA = 1
 MANIFEST_KEYS = ("ledger", "model_sha256", "files")
-"""of a run's manifest, that whoever goes on with the run reads"""
+"""keys that every run's manifest must have"""
 LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "paths.jsonl", "rollouts.jsonl")
 CONFIG_DIGEST = "config.sha256"
-"""in a save: the checksum of the configuration that it belongs to"""
+"""file of a save: the checksum of its run's configuration"""
 JOURNAL, SUMMARY = "charges.jsonl", "summary.json"
 LOG = "log.txt"
 
 
 @dataclass(frozen=True)
 class Save:
-    """A place to go on from: weights in `folder`, everything else in `state`. weights_sha256: by file in `folder`."""
+    """What a run resumes from."""
 
-    folder: Path
-    state: dict[str, Any]
-    weights_sha256: Mapping[str, str]
+    folder: Path  # weights and the optimizer's state
+    state: dict[str, Any]  # everything else
+    weights_sha256: Mapping[str, str]  # by file in `folder`
 
 
 class RunFolder:
-    """results/<experiment>/<run>/, or an evaluation's; `lines` are the files that are appended to. A run's saves are
-    folders of checkpoints/, where `latest` has the name of the last. Until all of one is on disk, and while it is
-    deleted, it is called <name>.partial, which is never read."""
+    """The folder of a run, results/<experiment>/<run>/, or of an evaluation. lines: its appended files. Saves are
+    folders of checkpoints/; the file `latest` names the last one. A save that is being written or deleted is called
+    <name>.partial, which is never read."""
 
     def __init__(self, path: Path, lines: Sequence[str] = LINE_FILES) -> None:
         self.path = path
@@ -69,11 +69,11 @@ class RunFolder:
         self._pointer = self._checkpoints / "latest"
         self._written: dict[str, Appended] = {}
 
-    # what it is of
+    # configuration
 
     @property
     def is_finished(self) -> bool:
-        """Whether the manifest is there, which is written last. Raises DataError for one that is damaged."""
+        """Whether the manifest exists, which is written last. Raises DataError if it is damaged."""
         file = self.path / "manifest.json"
         if not file.exists():
             return False
@@ -86,17 +86,17 @@ class RunFolder:
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """Of a run. Raises DataError as `read_manifest`."""
+        """A run's manifest. Raises DataError as `read_manifest`."""
         return read_manifest(self.path / "manifest.json", SCHEMA, MANIFEST_KEYS)
 
     @property
     def config(self) -> dict[str, Any]:
-        """Raises DataError as `read_config`."""
+        """The contents of config.yaml. Raises DataError as `read_config`."""
         file = self.path / "config.yaml"
         return read_config(file, file.read_bytes())
 
     def open(self, config: Mapping[str, Any]) -> None:
-        """Make the folder, or check that it belongs to this configuration. Raises DataError naming what differs."""
+        """Make the folder, or check that it has this configuration. Raises DataError, naming the fields that differ."""
         file = self.path / "config.yaml"
         with disk_errors(self.path):
             if not file.exists():
@@ -107,7 +107,7 @@ class RunFolder:
         self.written("config.yaml")
 
     def check(self, config: Mapping[str, Any]) -> None:
-        """Raises DataError for a configuration that is not the one here, naming what differs."""
+        """Raises DataError if `config` is not the folder's, naming the fields that differ."""
         if different := self.different(config):
             raise DataError(
                 f"{self.path} holds a run with another configuration; different: {different}. Change them back to "
@@ -115,13 +115,14 @@ class RunFolder:
             )
 
     def different(self, config: Mapping[str, Any]) -> str:
-        """The first fields in which a configuration is not the one here; empty where it is."""
+        """The first fields in which `config` differs from the folder's; empty if none does."""
         return some_of(sorted(fields_that_differ(self.config, json.loads(json.dumps(config)), self.is_finished)))
 
     def begin(self, config: Mapping[str, Any]) -> None:
-        """`open`, for who holds the folder: a start that trained nothing binds nobody to its configuration."""
+        """`open`, for the process that holds the folder. If nothing was trained yet, a new configuration replaces the
+        old."""
         if self._checkpoints.exists() and not self._checkpoints.is_dir():
-            raise DataError(f"{self._checkpoints} is a file, where saves are to be in a folder: move it away.")
+            raise DataError(f"{self._checkpoints} is a file, but saves need a folder there: move it away.")
         if not self.has_trained:
             (self.path / "config.yaml").unlink(missing_ok=True)
         elif not (self.path / "config.yaml").exists() and (name := self._latest_name) is not None:
@@ -129,7 +130,7 @@ class RunFolder:
         self.open(config)
 
     def _check_digest(self, name: str, config: Mapping[str, Any]) -> None:
-        """Raises DataError for a save that another configuration made; earlier versions' saves do not say it."""
+        """Raises DataError if another configuration made the save. Saves of earlier versions have no checksum."""
         file = self._checkpoints / name / CONFIG_DIGEST
         if file.exists() and file.read_text(errors="replace") != config_digest(config):
             raise DataError(
@@ -144,7 +145,7 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps other processes out of the folder, which must exist. Raises Held when one is in."""
+        """Lock the folder, which must exist, against other processes. Raises Held if one has locked it."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             try:
@@ -158,8 +159,8 @@ class RunFolder:
     # lines
 
     def charged(self, steps: Sequence[Mapping[str, Any]]) -> int:
-        """Rollouts charged so far, those of an unfinished step among them; of these whole steps alone where an earlier
-        version wrote the journal. Raises DataError for a journal that is damaged at its end."""
+        """Rollouts charged so far, with those of an unfinished step. For a journal of an earlier version, only those of
+        the finished `steps`. Raises DataError if the journal's end is damaged."""
         file = self.path / JOURNAL
         charges = whole_lines(file).splitlines()
         charge = json_object(charges[-1], f"{file}, its last line,", ()) if charges else {}
@@ -173,7 +174,8 @@ class RunFolder:
         written.add(data)
 
     def append_for_good(self, file: str, lines: Sequence[Mapping[str, Any]]) -> None:
-        """To disk, with the length and the checksum of the lines so far in <file>.sha256, for `recover`."""
+        """Append lines and flush them to disk. <file>.sha256 gets the length and checksum of all lines, for
+        `recover`."""
         self.append(file, lines)
         written = self.written(file)
         with disk_errors(self.path / file):
@@ -181,8 +183,9 @@ class RunFolder:
             write_whole(_sums_of(self.path / file), f"{written.size} {written.sha256}\n".encode())
 
     def recover(self, file: str, samples: int) -> list[dict[str, Any]]:
-        """The lines of whole questions, `samples` each, in order; what a killed process left of another is cut off.
-        Raises DataError for lines that are not as they were written, and for others than a question's."""
+        """Read the lines of complete questions, `samples` each, in order. Lines of an incomplete question, left by a
+        killed process, are cut off. Raises DataError for damaged lines, and if a question lacks a sample or has one
+        twice."""
         place, afresh = self.path / file, f"delete {self.path} to start afresh."
         data = place.read_bytes() if place.exists() else b""
         if (sums := _sums_of(place)).exists():  # earlier versions wrote none
@@ -203,7 +206,7 @@ class RunFolder:
         return [dict(line) for line in lines]
 
     def written(self, file: str) -> Appended:
-        """What the file should hold by all that this process wrote and checked; at first, what it holds."""
+        """What the file must hold: what it held at first, and what this process appended or checked."""
         if file not in self._written:
             self._written[file] = start_of(self.path / file, _size(self.path / file))
         return self._written[file]
@@ -211,9 +214,9 @@ class RunFolder:
     # saves
 
     def save(self, name: str, state: dict[str, Any], write_weights: Callable[[Path], Any], keep: int) -> None:
-        """A save, the latest from then on; the lines that are before it are on disk first. `write_weights(folder)`
-        writes weights and returns its part of the state. Raises MachineError for a disk that cannot take it: what was
-        saved before is then as it was."""
+        """Write a save, which becomes the latest; earlier lines are flushed first. `write_weights(folder)` writes
+        weights and returns the harness's part of the state. Raises MachineError if the disk fails; earlier saves then
+        stay as they were."""
         written = {file: (so_far.size, so_far.sha256) for file in self._lines for so_far in [self.written(file)]}
         final = self._checkpoints / name
         partial = partial_of(final)
@@ -232,16 +235,16 @@ class RunFolder:
                     shutil.rmtree(final.rename(partial_of(self._checkpoints / f"{name}.old")))
                 partial.rename(final)
                 write_whole(self._pointer, name.encode())
-            finally:  # whatever ended it; a save that is whole has its own name by then
+            finally:  # after any error; a complete save has been renamed by then
                 shutil.rmtree(partial, ignore_errors=True)
             self._keep(name, keep)
 
     def _names(self) -> list[str]:
-        """Of whole saves, by age: the names tell their order whatever the clock did."""
+        """Names of complete saves, oldest first: they sort by age, whatever the clock says."""
         return sorted(save.name for save in self._checkpoints.glob("step*") if save.suffix != ".partial")
 
     def _keep(self, latest: str, count: int) -> None:
-        """Delete saves that are not whole, and all whole ones but the latest and the `count` - 1 before it."""
+        """Keep the save `latest` and the `count` - 1 before it. Delete all others, and incomplete ones."""
         names = self._names()
         place = names.index(latest)
         for name in (*names[: max(0, place - (count - 1))], *names[place + 1 :]):
@@ -251,8 +254,8 @@ class RunFolder:
 
     @property
     def _latest_name(self) -> str | None:
-        """Of the last save, which is not read. Raises DataError where there is none of this name."""
-        if not self._pointer.exists():  # it was lost, or a crash came before it
+        """The name of the last save. Raises DataError if no save has the name in `latest`."""
+        if not self._pointer.exists():  # it was lost, or a crash came first
             return next(reversed(self._names()), None)
         name = self._pointer.read_text(errors="replace").strip()
         if name not in self._names():
@@ -260,21 +263,20 @@ class RunFolder:
         return name
 
     def _read_save(self, name: str) -> Save:
-        """Checked. A save is code: its pickle is run. Raises DataError naming a file of it that is not as it was
-        written."""
+        """Read and check a save; reading runs its pickle's code. Raises DataError, naming a file that was changed."""
         folder = self._checkpoints / name
         sums = checked_sums(folder)
         try:
             state = pickle.loads((folder / "state.pkl").read_bytes())
-        except Exception as error:  # whatever another version's classes say
-            why = f"is whole and cannot be read ({error}): it is another version's."
+        except Exception as error:  # another version's classes may raise anything
+            why = f"is intact but cannot be read ({error}): another version wrote it."
             raise DataError(f"{folder / 'state.pkl'} {why}") from error
         weights = {key.removeprefix("weights/"): digest for key, digest in sums.items() if key.startswith("weights/")}
         return Save(folder / "weights", state, weights)
 
     def latest(self) -> Save | None:
-        """The last save, with the line files cut back to it; None for a run that never saved, whose lines are put aside
-        as `<file>.lost`. Raises DataError for damage, with the way back."""
+        """Read the last save, and cut the line files back to it. None for a run that never saved; its lines are moved
+        to `<file>.lost`. Raises DataError for damage, saying how to recover."""
         save = self.latest_save()
         if save is None:
             for file in self._lines:
@@ -290,7 +292,7 @@ class RunFolder:
         return save
 
     def latest_save(self) -> Save | None:
-        """The last save; nothing in the folder is changed. Raises DataError for damage in it, with the way back."""
+        """Read the last save; the folder stays as it is. Raises DataError for damage, saying how to recover."""
         with self._naming_the_way_back():
             if (name := self._latest_name) is None:
                 return None
@@ -300,7 +302,7 @@ class RunFolder:
         return save
 
     def last_save(self) -> Save:
-        """`latest_save` of a run that has one. Raises DataError."""
+        """`latest_save`, for a run that must have one. Raises DataError."""
         if (save := self.latest_save()) is None:
             why = "any more: its saves were deleted" if self.is_finished else "yet"
             weights = self.path / "export"
@@ -309,7 +311,7 @@ class RunFolder:
         return save
 
     def _lines_before(self, save: Save) -> dict[str, Appended]:
-        """By file, the lines written before the save. Raises DataError naming a file without them."""
+        """By file, the lines before the save. Raises DataError, naming the file, if they are missing or changed."""
         before = {}
         for file, (size, digest) in save.state["written"].items():
             path, name = self.path / file, save.folder.parent
@@ -328,7 +330,7 @@ class RunFolder:
             raise DataError(f"{error} {self._way_back()}") from error
 
     def _way_back(self) -> str:
-        """The newest save that is whole, with all lines before it."""
+        """How to recover, in a sentence: the newest intact save that still has all its earlier lines."""
         for name in reversed(self._names()):
             try:
                 self._lines_before(self._read_save(name))
@@ -345,14 +347,14 @@ class RunFolder:
         )
 
     def delete_saves(self) -> None:
-        """Of a finished run that nothing goes on from."""
+        """Delete the saves of a finished run."""
         shutil.rmtree(self._checkpoints, ignore_errors=True)
 
     # the end
 
     def finish(self, manifest: Mapping[str, Any], keep: int = 0, summary: Mapping[str, Any] | None = None) -> None:
-        """The manifest, last of all, once saves are down to `keep`, after an evaluation's summary. A file that no line
-        came for is there, empty. Raises DataError for a file that is not as it was written, with the way back."""
+        """Write the manifest, after an evaluation's `summary` and with the newest `keep` saves left. A file without
+        lines is left empty. Raises DataError for a changed file, saying how to recover."""
         for file in self._lines:
             self.append(file, [])
         with self._naming_the_way_back():
@@ -374,7 +376,8 @@ class RunFolder:
                 _sums_of(self.path / file).unlink(missing_ok=True)
 
     def check_finished(self, schema: int) -> None:
-        """Raises DataError for a manifest that is damaged or of another schema, and a file that is not as it says."""
+        """Raises DataError if the manifest is damaged or has another schema, or a file differs from its checksum
+        there."""
         for name, expected in read_manifest(self.path / "manifest.json", schema, ("files",))["files"].items():
             file = self.path / name
             if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:

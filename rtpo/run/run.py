@@ -42,44 +42,42 @@ COUNTED = (
     *("rollouts", "generated_tokens", "context_tokens", "prefilled_tokens", "trained_tokens", "row_tokens"),
     *("computed_tokens", "scored_tokens", "optimizer_steps"),
 )
-"""what of the ledger stands in a step's line"""
+"""counts of the ledger that a step's line has"""
 SHOWN = 4
-"""questions of an evaluation, the first ones, whose first rollout is tracked to be read"""
+"""how many of an evaluation's questions are tracked as text, each with its first rollout"""
 DECODED = {
     "sampled": "sampled at temperature 1",
     "paper": f"sampled at temperature {PAPER_DECODING.temperature} and top-p {PAPER_DECODING.top_p}",
     "greedy": "greedy",
 }
-"""by the mode of a run's own evaluation"""
+"""by mode of a run's own evaluation"""
 
 
 @dataclass
 class Progress:
-    """Where a run is, saved with it. evaluated: multiples of `evaluation.every_rollouts` passed at the last evaluation.
-    began: `wall_seconds` when the present step did. span: first task and number of tasks of a step left between two
-    phases; done: its verbs so far. tied_steps: the last steps in a row in which all groups tied."""
+    """The state of a run's loop, which is saved with it."""
 
     step: int = 0
     wall_seconds: float = 0.0
     started: str = field(default_factory=utc_now)
     resumed: int = 0
     evaluated_before: bool = False
-    evaluated: int = 0
-    began: float = 0.0
-    span: tuple[int, int] | None = None
-    tied_steps: int = 0
-    done: list[Done] = field(default_factory=list)
+    evaluated: int = 0  # multiples of `evaluation.every_rollouts` passed at the last evaluation
+    began: float = 0.0  # `wall_seconds` at the start of the present step
+    span: tuple[int, int] | None = None  # first task and number of tasks of an unfinished step
+    tied_steps: int = 0  # the last steps in a row in which all groups tied
+    done: list[Done] = field(default_factory=list)  # verbs that the unfinished step has done
 
 
 def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | None) -> Ledger:
-    """A new ledger, or the saved one with what was dispatched after the save counted as lost. A line of the journal
-    that was cut is said, and counts nothing."""
+    """Open a new ledger, or the saved one; rollouts dispatched after the save count as lost. An incomplete last line of
+    the journal is reported and counts nothing."""
     journal = folder.path / JOURNAL
     if torn := torn_end(journal):
         written = torn.decode(errors="replace")
         print(
-            f"warning: the last line of {journal} is not whole and is cut off: {written!r}. A charge is on disk before "
-            "its rollouts are dispatched, so these were not, unless the file was changed later.",
+            f"warning: the last line of {journal} is incomplete and is cut off: {written!r}. A charge is on disk "
+            "before its rollouts are dispatched, so these were not, unless the file was changed later.",
             flush=True,
         )
     return Ledger.resume(state["ledger"] if state else Ledger(Budget(config.budget.rollouts)).as_dict(), journal)
@@ -93,7 +91,7 @@ def open_harness(
     kind: type[H],
     make_env: Callable[[], Env] | None = None,
 ) -> H:
-    """A run's harness on an open backend. make_env: for other environments than the task's."""
+    """A run's harness on an open backend. make_env: replaces the task's environment."""
     world = EpisodeWorld(
         backend.engine,
         chat,
@@ -142,7 +140,7 @@ class Run:
     def train(self) -> None:
         progress, ledger = self._progress, self._ledger
         total = ledger.budget.rollouts
-        # None: there is a bar where there is a terminal
+        # None: show a bar only on a terminal
         with tqdm(total=total, initial=ledger.rollouts, unit="rollout", desc=self.config.label, disable=None) as bar:
             if not progress.evaluated_before:
                 if self.config.evaluation.before:
@@ -150,7 +148,7 @@ class Run:
                 progress.evaluated_before = True
                 self._stop_if_asked()
             elif not progress.span:
-                self._evaluate_if_due()  # put off by a stop
+                self._evaluate_if_due()  # a stop came before it
             while progress.span or self._goes_on:
                 metrics = self._step()
                 bar.update(ledger.rollouts - bar.n)
@@ -175,7 +173,7 @@ class Run:
 
     @property
     def _limit(self) -> str | None:
-        """The limit besides rollouts that was reached, if one was."""
+        """The limit, besides rollouts, that the run has reached; None if it has reached none."""
         ledger = self._ledger
         used = {"generated_tokens": ledger.generated_tokens, "optimizer_steps": ledger.optimizer_steps}
         used |= {"tied_steps": self._progress.tied_steps, "steps": self._progress.step}
@@ -246,14 +244,14 @@ class Run:
         return line
 
     def _note_ties(self, line: dict[str, Any]) -> None:
-        """Count the steps in a row without anything to learn from, and say so after the first few."""
+        """Count tied steps in a row, and warn after TIED_STEPS of them."""
         progress = self._progress
         progress.tied_steps = progress.tied_steps + 1 if is_tied(line) else 0
         if progress.tied_steps == TIED_STEPS:
             self._log(f"warning: {tie_sentence(line)}", beside_bar=True)
 
     def _log(self, text: str, *, beside_bar: bool = False) -> None:
-        """A line of the run's log, and of what is printed where there is no bar, or beside it."""
+        """Write a line to the log. Print it where there is no bar; with `beside_bar`, above the bar too."""
         line = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}"
         with (self.folder.path / LOG).open("a", encoding="utf-8") as log:
             log.write(f"{line}\n")
@@ -263,7 +261,7 @@ class Run:
             tqdm.write(line)
 
     def _alarm(self, grades: Sequence[Grade], where: str) -> str | None:
-        """Say aloud that too many rewards are missing, where they are."""
+        """Print and return a warning if too many rewards are missing; None otherwise."""
         missing = [grade.detail for grade in grades if grade.outcome is GradeOutcome.UNGRADABLE]
         graded = sum(grade.outcome is GradeOutcome.GRADED for grade in grades)
         alarm = grading_alarm(graded, len(missing), missing)
@@ -298,7 +296,7 @@ class Run:
             self._log(f"held-out tasks {when} training, {DECODED[mode]}: success {success}", beside_bar=True)
 
     def _shown(self, rollout: Rollout) -> Shown:
-        """To be read beside those of other evaluations."""
+        """A rollout as a row of a tracked table."""
         return {
             "rollouts": self._ledger.rollouts,
             "task": rollout.task.uid,
@@ -393,5 +391,5 @@ class Run:
 
 
 def _phases(done: Sequence[Done]) -> int:
-    """Synchronisations of a step up to the one that is due."""
+    """Synchronisations of a step so far, plus the one that is due."""
     return 1 + sum(past.verb == "sync" for past in done)

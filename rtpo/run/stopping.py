@@ -11,12 +11,12 @@ from rtpo.errors import Stopped
 
 
 class _PhaseLeft(KeyboardInterrupt):
-    """What asyncio and our own code let through, as they do Ctrl-C."""
+    """Ends a phase past its grace period. asyncio and our own code let it pass, as they do Ctrl-C."""
 
 
 class StopRequest:
-    """Set by Ctrl-C or SIGTERM: the present phase is finished and saved. A second Ctrl-C stops at once. Another SIGTERM
-    changes nothing: SLURM may send it again while the run is being saved."""
+    """Set by Ctrl-C or SIGTERM: the run finishes its phase and saves. A second Ctrl-C stops at once. Another SIGTERM
+    changes nothing: SLURM may repeat it during the save."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -24,8 +24,8 @@ class StopRequest:
 
     @contextmanager
     def listening(self, grace: float | None = None) -> Iterator[None]:
-        """grace: seconds after SIGTERM in which the phase must be finished and saved; None is as long as it takes.
-        Raises Stopped past them, with the last save as it was."""
+        """Hear the signals in this context. grace: seconds after SIGTERM to finish and save the phase; None: no limit.
+        Raises Stopped when they are over; the last save stays as it was."""
         self._grace = grace
         handlers = {signal.SIGINT: self._hear, signal.SIGTERM: self._hear, signal.SIGALRM: self._leave}
         previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -34,7 +34,7 @@ class StopRequest:
         except _PhaseLeft:
             raise Stopped(
                 f"stopped by {self.reason}: the phase was not finished and saved within save.grace {grace:g} s, and is "
-                "left. Run the same command to go on from the last save."
+                "dropped. Run the same command to go on from the last save."
             ) from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -46,7 +46,7 @@ class StopRequest:
             self.reason = signal.Signals(number).name
             tqdm.write(f"{self.reason}: finishing this phase, then saving (Ctrl-C to stop at once, without saving)")
             if number == signal.SIGTERM and self._grace is not None:
-                signal.setitimer(signal.ITIMER_REAL, max(self._grace, 1e-6))  # 0 would be never
+                signal.setitimer(signal.ITIMER_REAL, max(self._grace, 1e-6))  # 0 would switch the timer off
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
 

@@ -16,7 +16,7 @@ from rtpo.types import Task
 
 
 def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
-    """The tasks of one of a task's data sets. Raises ConfigError, DataError."""
+    """Load one of a task's data sets. Raises ConfigError, DataError."""
     environment = ENVIRONMENTS[task.env]
     if data.file is not None:
         _check_prepared(Path(data.file))
@@ -31,12 +31,12 @@ def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
         return tasks[: data.count]
     if environment.generate is None:
         raise ConfigError(f"task.env {task.env} reads its tasks from a file: name one with data=<file>.")
-    assert data.count is not None  # `compose_run` has seen to it
+    assert data.count is not None  # `compose_run` checks it
     return environment.generate(data.split, data.count, data.seed)
 
 
 def taken_tasks(config: TaskConfig, train: Sequence[Task], held_out: Sequence[Task]) -> str:
-    """A sentence: on how many tasks of how many a run trains, and on how many it is evaluated."""
+    """A sentence on how many tasks, of how many, a run trains and is evaluated on."""
     return f"tasks: {_taken(config, 'train', train)} for training, {_taken(config, 'held_out', held_out)} held out"
 
 
@@ -50,7 +50,7 @@ def _taken(config: TaskConfig, part: str, tasks: Sequence[Task]) -> str:
 
 
 def _check_prepared(file: Path) -> None:
-    """Raises DataError for a file that is missing and has the name of a set that can be prepared."""
+    """Raises DataError if a file is missing that experiments/prepare_data.py can make."""
     known = REGISTRY.get(file.stem)
     if known is not None and known.parse is not None and not file.exists():
         folder = "" if file.parent == PROJECT / "data" else f" --folder {file.parent}"
@@ -72,15 +72,15 @@ def take(tasks: Sequence[Task], start: int, count: int, seed: int) -> list[Task]
 
 
 def check_splits(env: str, train: Sequence[Task], held_out: Sequence[Task], tasks_per_step: int) -> None:
-    """Raises DataError for a problem both trained and evaluated on, as the environment `env` tells problems apart by
-    its `split_key`, and for fewer tasks than a step takes."""
+    """Raises DataError if training and held-out tasks share a problem, that is the `split_key` of the environment
+    `env`, or if there are fewer training tasks than a step takes."""
     key = ENVIRONMENTS[env].split_key
     shared = {key(task) for task in train} & {key(task) for task in held_out}
     if shared:
         raise DataError(
             f"task.train and task.held_out share {len(shared)} problem(s), such as {min(shared)!r}: take them out of "
-            f"one of the two, or choose another split or file. What tells problems of {env} apart is the split_key of "
-            "its ENVIRONMENT in rtpo/envs."
+            f"one of the two, or choose another split or file. Problems of {env} are equal if the split_key of its "
+            "ENVIRONMENT in rtpo/envs is."
         )
     if len(train) < tasks_per_step:
         raise DataError(

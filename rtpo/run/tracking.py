@@ -1,5 +1,5 @@
-"""A run's curves and some of its rollouts on tracking backends, against rollouts (docs/run/runs.md). Tracking never
-ends a run: what fails is said once and left out."""
+"""Send a run's curves, against rollouts, and some of its rollouts to tracking backends (docs/run/runs.md). Tracking
+never ends a run: a backend that fails is reported once and dropped."""
 
 import html
 import json
@@ -20,7 +20,7 @@ from rtpo.run.records import RunFolder
 
 PROJECT_NAME = "rtpo"
 WANDB_SECONDS = {"WANDB_INIT_TIMEOUT": 30, "WANDB_LOGIN_TIMEOUT": 30, "WANDB_FINISH_TIMEOUT": 60}
-"""how long W&B may take to be reached, and to send what is left, where the environment does not say"""
+"""timeouts to reach W&B and to send what is left, unless the environment sets them"""
 WANDB_MODES = ("online", "offline", "shared", "disabled", "dryrun", "run")
 Connect = Callable[[str, str, str], Any]
 Shown = Mapping[str, str | int | float | None]
@@ -28,27 +28,26 @@ Shown = Mapping[str, str | int | float | None]
 
 
 def tracked_group(config: RunConfig) -> str:
-    """What the seeds of a method have in common."""
+    """The group of all seeds of a method."""
     return f"{config.experiment_name}/{config.label}"
 
 
 def tracked_name(config: RunConfig) -> str:
-    """The group and the seed, with two digits or more, so that runs sort by it."""
+    """The group and the seed, in two digits or more, so that names sort by seed."""
     return f"{tracked_group(config)}-seed{config.seed:02d}"
 
 
 def check_tracking(config: RunConfig) -> None:
-    """Raises ConfigError for a mode of W&B that there is none of; what else is wrong ends no run."""
+    """Raises ConfigError for an unknown WANDB_MODE. No other fault of tracking ends a run."""
     mode = os.environ.get("WANDB_MODE", "online")
     if "wandb" in config.profile.track and mode not in WANDB_MODES:
         raise ConfigError(f"WANDB_MODE is {mode!r}: {nearest(mode, WANDB_MODES)}; use one of {', '.join(WANDB_MODES)}.")
 
 
 class Tracking:
-    """The backends that `profile.track` names; one that fails is dropped. connect: verl's tracking, given the project,
-    the run and a backend. resumed_at: the rollouts up to which what was tracked before is kept; None for a run from its
-    start. What a backend writes lies in `<results>/tracking`, unless WANDB_DIR, TENSORBOARD_DIR or
-    VERL_FILE_LOGGER_ROOT say otherwise."""
+    """The backends in `profile.track`. connect: opens verl's tracking, from a project, a run and a backend. resumed_at:
+    the rollouts up to which earlier tracking is kept; None for a run from its start. Backends write to
+    `<results>/tracking`, unless WANDB_DIR, TENSORBOARD_DIR or VERL_FILE_LOGGER_ROOT is set."""
 
     def __init__(self, config: RunConfig, folder: RunFolder, connect: Connect, resumed_at: int | None) -> None:
         self._config, self._folder, self._connect, self._resumed_at = config, folder, connect, resumed_at
@@ -63,12 +62,12 @@ class Tracking:
                 _say(f"tracking with {name} is left out", error)
 
     def log(self, data: dict[str, float], rollouts: int) -> None:
-        """Numbers at the rollouts that the run has used; W&B has what a curve is drawn against in the same line."""
+        """Log numbers at a count of rollouts. W&B gets the count in the same line, as the x-axis."""
         x = {X: float(rollouts)}
         self._each(lambda name, backend: backend.log(x | data if name == "wandb" else data, rollouts))
 
     def show(self, name: str, table: Sequence[Shown], rollouts: int) -> None:
-        """A table of W&B, a text of TensorBoard; the file has the rows as they are."""
+        """Show rows: as a table in W&B, as text in TensorBoard, as they are in the file."""
 
         def show(kind: str, backend: Any) -> None:
             if kind == "tensorboard":
@@ -84,7 +83,7 @@ class Tracking:
         self._each(show)
 
     def finish(self, manifest: Mapping[str, Any]) -> None:
-        """The manifest as a file (W&B) or text (TensorBoard)."""
+        """Attach the manifest as a file (W&B) or text (TensorBoard), and close."""
 
         def attach(name: str, backend: Any) -> None:
             if name == "wandb":
@@ -97,7 +96,7 @@ class Tracking:
         self.close(0)
 
     def close(self, exit_code: int = 1) -> None:
-        """After a stop or an error; nothing is left to do after `finish`."""
+        """Close the backends after a stop or an error. After `finish` this does nothing."""
         self._each(lambda name, backend: backend.finish(exit_code=exit_code))
         if "wandb" in self._backends:
             import wandb
@@ -118,7 +117,7 @@ class Tracking:
 
         directory = self._directory("WANDB_DIR", "")
         directory.mkdir(parents=True, exist_ok=True)
-        id_file = self._folder.path / "wandb_id"  # of this run from its start on: one that begins again is another
+        id_file = self._folder.path / "wandb_id"  # resumes keep the id; a run from its start gets a new one
         if self._resumed_at is None or not id_file.exists():
             write_whole(id_file, uuid.uuid4().hex.encode())
         settings = {
@@ -147,7 +146,7 @@ class Tracking:
         writer = backend.logger["tensorboard"].writer
         if self._resumed_at is None:
             writer.add_text("config", _block(yaml.safe_dump(self._config.as_dict(), sort_keys=False)), 0)
-        # TensorBoard forgets what an earlier start wrote from here on
+        # TensorBoard drops what an earlier process wrote from this step on
         first = 0 if self._resumed_at is None else self._resumed_at + 1
         writer.file_writer.add_event(Event(step=first, session_log=SessionLog(status=SessionLog.START)))
         return backend
@@ -159,12 +158,12 @@ class Tracking:
         if self._resumed_at is not None and path.exists():
             whole = (line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
             kept = b"".join(line for line in whole if json.loads(line)["step"] <= self._resumed_at)
-        backend = self._verl("file", {"VERL_FILE_LOGGER_PATH": str(path)})  # which empties it
+        backend = self._verl("file", {"VERL_FILE_LOGGER_PATH": str(path)})  # this empties the file
         backend.logger["file"].fp.write(kept)
         return backend
 
     def _verl(self, name: str, settings: Mapping[str, str]) -> Any:
-        """verl's backend, which reads its settings from the environment."""
+        """Open verl's backend, which reads its settings from the environment."""
         before = {variable: os.environ.pop(variable, None) for variable in settings}
         os.environ.update(settings)
         try:
@@ -183,7 +182,7 @@ def _block(text: str) -> str:
 
 
 def _markdown(table: Sequence[Shown]) -> str:
-    """A table whose cells are shown as they are."""
+    """A Markdown table with escaped cells."""
     escaped = {ord("|"): "&#124;", ord("\n"): "<br>"}
     cells = [[html.escape(str(cell)).translate(escaped) for cell in row.values()] for row in table]
     return "\n".join(f"| {' | '.join(row)} |" for row in [list(table[0]), ["---"] * len(table[0]), *cells])

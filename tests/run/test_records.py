@@ -162,5 +162,5 @@ def test_a_state_of_another_version_is_named(tmp_path: Path) -> None:
     folder.save("step00001", {}, lambda place: place.mkdir(), keep=1)
     (tmp_path / "checkpoints" / "step00001" / "state.pkl").write_bytes(b"no pickle")
     write_sums(tmp_path / "checkpoints" / "step00001")
-    with pytest.raises(DataError, match=r"state\.pkl is whole and cannot be read"):
+    with pytest.raises(DataError, match=r"state\.pkl is intact but cannot be read"):
         folder.last_save()
