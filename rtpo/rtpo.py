@@ -30,8 +30,8 @@ class RTPOConfig(AlgorithmConfig):
     pool_s0: at k = 0, where a prompt's trunks share S_0, compare all its siblings, not each trunk's siblings alone.
     sync_every: synchronise once in this many phases, and sample the siblings of these phases at once. null: synchronise
         only before the first phase (the off-policy variant).
-    sync_kl: synchronise before a phase only if the KL from the engine's policy to the current one is larger (nats a
-        token, on the rows of the previous phase). null: do not look at the KL.
+    sync_kl: synchronise before a phase only if KL(engine's policy || current policy) exceeds this, in nats a token, on
+        the rows of the previous phase. null: no such limit.
     tail_low, tail_high: bounds of a stale return's importance weight (rho_min, rho_max).
     """
 

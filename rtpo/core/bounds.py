@@ -6,8 +6,8 @@ from annotated_types import Ge, Gt, Le, MinLen
 
 Count = Annotated[int, Ge(1)]
 Million = Annotated[int, Ge(1), Le(1_000_000)]
-"""how many tasks or rollouts are held in memory at once"""
+"""a number of tasks or rollouts that are in memory at once"""
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 Text = Annotated[str, MinLen(1)]
-"""a name or a path, which an unset variable of a shell would leave empty"""
+"""a name or path; refuses the empty text that an unset shell variable leaves"""

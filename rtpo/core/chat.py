@@ -20,12 +20,12 @@ THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"
 TOOL_CALL = "<tool_call>"
 
-# Stands for the policy's reply in a rendered conversation, so that what the template puts after it can be found.
+# Marks the policy's reply in a rendered conversation, to find the template's text after it.
 _REPLY = "\u2402reply\u2403"
 _NEWLINE_SPELLINGS = frozenset("\nĊ")
 
-# Messages whose ids are remembered: the paths of a call share their openings, and tools repeat their answers.
-_REMEMBERED = 1024
+# Openings and answers whose ids are kept: paths of a call share openings, and tools repeat answers.
+_CACHE_SIZE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class ThinkTags:
 class ChatFormat:
     """A Hugging Face tokenizer's chat template, on ids.
 
-    Raises ConfigError if the tokenizer lacks a chat template or an eos token, or if its template does not fit: it must
-    end an assistant message with the eos token, and its generation prompt must not open the thinking (the tag would
-    stay in every later context). Thinking can be stripped only if `<think>` and `</think>` are single tokens
-    (`rtpo.core.contexts.check_context`).
+    Raises ConfigError if the tokenizer lacks a chat template or an eos token, or if its template is unsuitable. The
+    template must end an assistant message with the eos token. Its generation prompt must not open the thinking, since
+    the tag would stay in every later context. Thinking can be stripped only if `<think>` and `</think>` are single
+    tokens (`rtpo.core.contexts.check_context`).
     """
 
     tags: ThinkTags
@@ -63,7 +63,7 @@ class ChatFormat:
         if tokenizer.eos_token_id is None:
             raise ConfigError("The tokenizer has no eos token: set `eos_token` to the token that ends a turn.")
         self._stop_text: str = tokenizer.eos_token
-        # the tags of thinking and tools are added tokens that are not special; a single character is text
+        # tags of thinking and tools are added tokens, but not special ones; an added single character is plain text
         added = (str(token) for token in tokenizer.added_tokens_decoder.values())
         self._control = tuple(token for token in added if len(token.strip()) > 1)
         self.tags = ThinkTags(
@@ -73,8 +73,8 @@ class ChatFormat:
             newline_ids=frozenset(self._newline_ids()),
         )
         self._check_template()
-        self._opening_ids = lru_cache(_REMEMBERED)(self._encode_opening)
-        self._feedback_ids = lru_cache(_REMEMBERED)(self._encode_feedback)
+        self._opening_ids = lru_cache(_CACHE_SIZE)(self._encode_opening)
+        self._feedback_ids = lru_cache(_CACHE_SIZE)(self._encode_feedback)
 
     @property
     def vocabulary_size(self) -> int:
@@ -135,17 +135,17 @@ class ChatFormat:
         return str(text)
 
     def _plain(self, content: str) -> str:
-        """Content, which comes from the world, with the spelling of the tokenizer's added tokens broken up:
-        `< |im_end|>`, `< /think>`. It can neither end a message nor show a tag that the policy or the template sets."""
+        """Content from the environment with each of the tokenizer's added tokens broken up, as in `< |im_end|>`. So it
+        can neither end a message nor imitate a tag of the policy or the template."""
         for token in self._control:
             content = content.replace(token, f"{token[0]} {token[1:]}")
         return content
 
     def _after_reply(self, messages: Sequence[Message]) -> str:
-        """What follows a reply when `messages` answer it: the stop token, the messages, the generation prompt.
+        """The text after a reply that `messages` answer: the stop token, the messages, the generation prompt.
 
-        A marker is searched for, since the text before it need not be the same with and without the messages: Qwen3's
-        template gives an empty thinking block to a last assistant message only.
+        A marker finds its start, since later messages can change the text before it: Qwen3's template gives an empty
+        thinking block only to a last assistant message.
         """
         conversation = [Message("user", "q"), Message("assistant", _REPLY), *messages]
         _, marker, after = self._render(conversation, generation_prompt=True).partition(_REPLY)

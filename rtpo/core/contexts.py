@@ -1,5 +1,5 @@
-"""Contexts c_k from sampled turns, on token ids (psi in Sec. 3.1 of the paper). `rtpo.harness.episodes` makes c_0 and
-gets each later context from here.
+"""Contexts c_k from sampled turns, on token ids (psi in Sec. 3.1 of the paper). `rtpo.harness.episodes` encodes c_0 and
+calls this module for each later context.
 
 Two settings are always explicit. `rollout_context` is what the policy sees of its earlier turns: without their thinking
 (`strip_think`, Qwen3's rule) or with it (`full`). `training_context` is what an update conditions on: the recorded c_k,
@@ -60,7 +60,7 @@ def next_context(context_ids: Ids, output_ids: Ids, feedback_ids: Ids, tags: Thi
 def flattened_context(turns: Sequence[Turn], k: int) -> Ids:
     """What a flattened update puts before u_k: c_0, then u_j (with its thinking) and f_j of each turn j < k.
 
-    `turns` runs from turn 0. Raises IndexError unless 0 <= k <= len(turns), and without turns.
+    `turns` runs from turn 0. Raises IndexError without turns, and unless 0 <= k <= len(turns).
     """
     if not turns or not 0 <= k <= len(turns):
         raise IndexError(f"a path of {len(turns)} turns has no flattened context of turn {k}")

@@ -1,5 +1,5 @@
-"""Files that must last: whole writes, readable errors of the disk, and SHA-256 of files, of appended lines and of a
-save."""
+"""Files that must survive crashes: atomic writes, readable disk errors, and SHA-256 checksums of files, appended lines
+and saves."""
 
 import errno
 import hashlib
@@ -33,18 +33,18 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def whole_lines(path: Path) -> bytes:
-    """Of a file that is written to, or was when a process was killed: without the line that is not whole."""
+    """The file's complete lines, without a last line that a running or killed writer left incomplete."""
     data = path.read_bytes() if path.exists() else b""
     return data[: data.rfind(b"\n") + 1]
 
 
 @contextmanager
 def readable(what: str, path: Path) -> Iterator[None]:
-    """While a file of the user's is read: DataError if it cannot be, or is a pipe or a device, since reading one may
+    """A block that reads a user's file. Raises DataError if this fails, and for a pipe or device, since reading one may
     never end."""
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
-            raise OSError(errno.EINVAL, "it is a pipe or a device, and no file")
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
         yield
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error if os.path.exists(path) else missing_file(path)
@@ -63,7 +63,7 @@ def flush(place: Path) -> None:
 def check_is_free(output: Path) -> None:
     """Raises DataError if `output` is a file, or a folder that is not empty."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise DataError(f"{output} is there already, and not an empty folder: name a new folder.")
+        raise DataError(f"{output} exists and is not an empty folder: name a new folder.")
 
 
 def partial_of(path: Path) -> Path:
@@ -72,7 +72,7 @@ def partial_of(path: Path) -> Path:
 
 @contextmanager
 def disk_errors(place: Path) -> Iterator[None]:
-    """Raises MachineError, with a sentence, if the disk is full, read-only or forbids writing."""
+    """Raises MachineError in place of the OSError of a disk that is full, read-only or forbids writing."""
     try:
         yield
     except OSError as error:
@@ -89,7 +89,7 @@ def utc_now() -> str:
 
 
 class Appended:
-    """The length and checksum that a file should have, if it only grows by appending."""
+    """The expected length and checksum of a file that only grows by appending."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -110,8 +110,8 @@ def sha256(path: Path) -> str:
 
 
 def start_of(path: Path, size: int) -> Appended:
-    """Length and checksum of the file's first `size` bytes, or of all if it has fewer; of nothing if there is no
-    file."""
+    """Length and checksum of the file's first `size` bytes, or of the whole file if it is shorter. A missing file is
+    empty."""
     content = Appended()
     if path.exists():
         with path.open("rb") as file:
@@ -146,10 +146,10 @@ def write_sums(folder: Path) -> None:
     for note in folder.rglob(f"*{NOTED}"):
         noted[note.relative_to(folder).as_posix().removesuffix(NOTED)] = note.read_text(encoding="ascii")
         note.unlink()
-    there = list(_files(folder))
-    rest = [name for name in there if name not in noted]
-    sums = noted | dict(zip(rest, _sums(folder, rest), strict=True))
-    (folder / SUMS).write_text("".join(f"{sums[name]}  {name}\n" for name in there), encoding="utf-8")
+    names = list(_files(folder))
+    unread = [name for name in names if name not in noted]
+    sums = noted | dict(zip(unread, _sums(folder, unread), strict=True))
+    (folder / SUMS).write_text("".join(f"{sums[name]}  {name}\n" for name in names), encoding="utf-8")
 
 
 def checked_sums(folder: Path) -> dict[str, str]:
@@ -159,21 +159,21 @@ def checked_sums(folder: Path) -> dict[str, str]:
         listed = [line.partition("  ") for line in (folder / SUMS).read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
         raise DataError(
-            f"{folder / SUMS} is missing: it was lost, or a version made the save whose saves had no checksums."
+            f"{folder / SUMS} is missing: it was lost, or the save is of an older version without checksums."
         ) from None
     except ValueError as error:
         raise DataError(f"{folder / SUMS} is damaged ({error}).") from error
     known = {name: digest for digest, _, name in listed}
-    there = set(_files(folder))
-    lacking, more = sorted(known.keys() - there), sorted(there - known.keys())
-    if lacking and more:
-        raise DataError(f"{folder / SUMS} is damaged: it lists {lacking[0]}, and there is {more[0]}.")
-    for name in (*lacking, *more):
-        what = "is missing" if name in known else f"is not in {SUMS}, so that one of the two is damaged"
-        raise DataError(f"{folder / name} {what}.")
+    present = set(_files(folder))
+    missing, unlisted = sorted(known.keys() - present), sorted(present - known.keys())
+    if missing and unlisted:
+        raise DataError(f"{folder / SUMS} is damaged: it lists {missing[0]}, but the folder has {unlisted[0]}.")
+    for name in (*missing, *unlisted):
+        problem = "is missing" if name in known else f"is not in {SUMS}: one of the two is damaged"
+        raise DataError(f"{folder / name} {problem}.")
     for (name, digest), actual in zip(known.items(), _sums(folder, list(known)), strict=True):
         if actual != digest:
-            raise DataError(f"{folder / name} is damaged, or its line in {SUMS}: its sha256 is not the one there.")
+            raise DataError(f"{folder / name} is damaged, or its line in {SUMS} is: their sha256 differ.")
     return known
 
 
@@ -184,6 +184,6 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _sums(folder: Path, names: list[str]) -> Iterator[str]:
-    """In threads: weights are large, and hashing leaves the interpreter to others."""
+    """The files' checksums, in order. Threads share the work: weights are large, and hashing releases Python's lock."""
     with ThreadPoolExecutor() as pool:
         yield from pool.map(lambda name: sha256(folder / name), names)

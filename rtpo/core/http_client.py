@@ -27,7 +27,7 @@ SHOWN = 300
 """characters of a reply that a message quotes"""
 
 _PASSING = (408, 425, 429)
-"""client errors that may be gone at the next try"""
+"""statuses of client errors that may pass, so the request is tried again"""
 
 LEAST_SECRET = 8
 """characters of the shortest key that is blanked"""
@@ -41,9 +41,9 @@ class RequestSettings:
 
     timeout_seconds: limit of one try, its reply included.
     tries: most tries of one request, the first included.
-    first_wait_seconds: wait before the second try. Each further wait is twice as long, up to longest_wait_seconds.
-        Every wait is drawn between half and the whole of this. If a server's Retry-After is longer, it replaces the
-        wait; above longest_wait_seconds it ends the tries.
+    first_wait_seconds: wait before the second try. Each further wait is twice as long, up to longest_wait_seconds. The
+        actual wait is random, from half of that to the whole. A longer Retry-After of the server replaces it; a
+        Retry-After above longest_wait_seconds ends the tries.
     per_second: most requests that this process begins in a second (null: no limit).
     """
 
@@ -66,7 +66,7 @@ class RequestSettings:
 
 
 def url_problems(url: str | None, path: str) -> list[str]:
-    """Problems of a server's address. It goes into the records, so it may hold no key."""
+    """Problems of a server's address. The records contain it, so it must not contain a key."""
     if url is None:
         return [f"{path} is missing: name the server's address, such as http://127.0.0.1:8000/v1."]
     parts = urlsplit(url)
@@ -86,17 +86,17 @@ def key_problems(variable: str | None, path: str) -> list[str]:
     return [f"{path} is not the name of an environment variable: name the one that holds the key."]
 
 
-def read_key(variable: str | None, whose: str) -> str:
+def read_key(variable: str | None, owner: str) -> str:
     """The key in an environment variable; empty if no variable is named. Raises ConfigError if the variable is not set,
     or if its key cannot be sent."""
     if variable is None:
         return ""
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise ConfigError(f"{whose} key is missing: put it into the environment variable {variable}.")
+        raise ConfigError(f"{owner} key is missing: put it into the environment variable {variable}.")
     if not (key.isascii() and key.isprintable()):
         raise ConfigError(
-            f"the environment variable {variable} holds no key: it has characters that a header cannot carry."
+            f"the environment variable {variable} holds no valid key: a header cannot carry some of its characters."
         )
     return key
 
@@ -105,8 +105,8 @@ class Client:
     """A client of one server. Its connections live no longer than a request, so it may be used in any event loop.
 
     It honours the standard proxy variables (HTTPS_PROXY, NO_PROXY). The key in the variable `key_variable` is sent only
-    in `header`. Where the server repeats it, in any spelling of JSON, it is blanked if it has LEAST_SECRET characters
-    or more. Raises ConfigError as `read_key` does.
+    in `header`. If the server repeats the key, in any JSON spelling, the client blanks it, unless it is shorter than
+    LEAST_SECRET. Raises ConfigError as `read_key` does.
     """
 
     def __init__(
@@ -114,24 +114,24 @@ class Client:
         url: str,
         settings: RequestSettings,
         key_variable: str | None = None,
-        whose: str = "",
+        owner: str = "",
         header: str = "Authorization",
         scheme: str = "Bearer ",
     ) -> None:
         self.url = url
         self._settings = settings
-        self._secret = read_key(key_variable, whose)
+        self._secret = read_key(key_variable, owner)
         # not compressed, so that a reply's size is known before it is in memory
         self._headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         self._headers |= {header: scheme + self._secret} if self._secret else {}
-        # one with too few characters, such as the placeholder EMPTY, is no secret, and may be a word of a reply
+        # a shorter key, such as the placeholder EMPTY, is no secret and may be a word of a reply
         self._spelled = _spellings(self._secret) if len(self._secret) >= LEAST_SECRET else None
         self._gap = 1 / settings.per_second if settings.per_second else 0.0
         self._next = 0.0
         """when the next request may begin"""
 
-    async def _turn(self) -> None:
-        """Wait until a request may begin: evenly apart, and none while the server asked to wait."""
+    async def _wait_to_begin(self) -> None:
+        """Wait until a request may begin. Requests are evenly spaced. None begins during a Retry-After."""
         now = time.monotonic()
         start = max(now, self._next)
         self._next = start + self._gap
@@ -140,14 +140,14 @@ class Client:
     async def ask(
         self, method: str, read: Callable[[Any], T], *, params: Mapping[str, str] | None = None, body: Any = None
     ) -> T:
-        """The reply to one request. `read` converts its JSON. Where it raises ValueError, LookupError,
-        TypeError or AttributeError, the reply is malformed.
+        """The reply to one request. `read` converts its JSON; if `read` raises ValueError, LookupError,
+        TypeError or AttributeError, the reply counts as malformed.
 
         Raises InfrastructureError after the last try.
         """
         longest = self._settings.longest_wait_seconds
         for number in range(1, self._settings.tries + 1):
-            await self._turn()
+            await self._wait_to_begin()
             try:
                 return await self._try(method, read, params, body)
             except _Failed as error:
@@ -158,10 +158,10 @@ class Client:
                 break
             await asyncio.sleep(self._settings.wait(number))
         times = "once" if number == 1 else f"{number} times"
-        raise InfrastructureError(f"the server {self.url} was asked {times} and failed; it last {failed}")
+        raise InfrastructureError(f"the server {self.url} failed {times}; the last time it {failed}")
 
     async def _try(self, method: str, read: Callable[[Any], T], params: Mapping[str, str] | None, body: Any) -> T:
-        said = ""
+        problem = ""
         try:
             async with (
                 asyncio.timeout(self._settings.timeout_seconds),
@@ -177,11 +177,11 @@ class Client:
                     if len(content) > MOST_BYTES:
                         raise _Failed(f"gave a reply of more than {MOST_BYTES} bytes")
         except TimeoutError:
-            said = f"gave no reply within {self._settings.timeout_seconds:g} s"
+            problem = f"gave no reply within {self._settings.timeout_seconds:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            said = self._quoted(f"could not be reached ({type(error).__name__}: {error})")
-        if said:  # raised here, so that nothing of the request hangs on to it
-            raise _Failed(said)
+            problem = self._quoted(f"could not be reached ({type(error).__name__}: {error})")
+        if problem:  # raised outside of `except`, so that the error holds no reference to the request
+            raise _Failed(problem)
         status, text = response.status_code, self._blank(content.decode("utf-8", "replace"))
         if status != 200:
             wait = _retry_after(response.headers.get("Retry-After", ""))
@@ -189,11 +189,11 @@ class Client:
         try:
             return read(json.loads(text))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            said = self._quoted(f"gave a malformed reply ({error!r}): {text}")
-        raise _Failed(said)
+            problem = self._quoted(f"gave a malformed reply ({error!r}): {text}")
+        raise _Failed(problem)
 
     def _blank(self, text: str) -> str:
-        """Without the key, should the server say it."""
+        """The text with the key blanked."""
         return self._spelled.sub("***", text) if self._spelled else text
 
     def _quoted(self, text: str) -> str:
@@ -201,28 +201,28 @@ class Client:
 
 
 class _Failed(Exception):
-    def __init__(self, said: str, retry_after: float = 0.0, may_pass: bool = True) -> None:
-        super().__init__(said)
+    def __init__(self, problem: str, retry_after: float = 0.0, may_pass: bool = True) -> None:
+        super().__init__(problem)
         self.retry_after, self.may_pass = retry_after, may_pass
 
 
 def _spellings(secret: str) -> re.Pattern[str]:
-    """Matches a key as it is and as JSON may spell it: each character by itself, behind backslashes, or as \\u with its
-    number. JSON inside of JSON doubles the backslashes."""
+    """Matches a key in plain text and in JSON: each character alone, after backslashes, or as \\u and its number. JSON
+    nested in JSON doubles the backslashes."""
     letters = [rf"(?:\\*{re.escape(letter)}|\\+u(?i:{ord(letter):04x}))" for letter in secret]
     return re.compile("".join(letters))
 
 
 _tls = cache(httpx.create_ssl_context)
-"""made once: it takes longer than a request"""
+"""created once, since this takes longer than a request"""
 
 
 def _retry_after(value: str) -> float:
-    """Seconds, from seconds or a date, which is in GMT; 0 for what is neither."""
+    """Seconds of a Retry-After header, which has seconds or a GMT date; 0 if it is invalid."""
     try:
         if value.strip().isdecimal():
             return float(value)
         date = parsedate(value)
         return max(0.0, timegm(date) - time.time()) if date else 0.0
-    except (ValueError, OverflowError, TypeError, IndexError):  # as of a date that no calendar has
+    except (ValueError, OverflowError, TypeError, IndexError):  # such as an impossible date
         return 0.0

@@ -1,12 +1,12 @@
-"""Reading JSON that others wrote."""
+"""Parsing JSON from outside the project."""
 
 import json
 from typing import Any
 
 
 def parse(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises nothing but ValueError: also if it is nested too deeply to be read, and for half
-    a surrogate pair, which JSON can spell and no file or tokenizer can take."""
+    """The value of a JSON text. Raises only ValueError, also for too deep nesting and for a lone surrogate. JSON can
+    spell a lone surrogate, but files and tokenizers cannot encode it."""
     try:
         value = json.loads(text)
         if "\\u" in text if isinstance(text, str) else b"\\u" in text:
@@ -16,11 +16,10 @@ def parse(text: str | bytes) -> Any:
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except UnicodeEncodeError as error:
-        raise ValueError("half a surrogate pair is no character") from error
+        raise ValueError("a lone surrogate is not a character") from error
     return value
 
 
 def encodable(text: str) -> str:
-    """The text with every half of a surrogate pair replaced by a question mark: JSON can spell it and no tokenizer
-    takes it."""
+    """The text with a question mark in place of each lone surrogate, which no tokenizer can encode."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -21,7 +21,7 @@ LOG_RATIO_LIMIT = 10.0
 @dataclass(frozen=True)
 class TokenBatch:
     """The trained tokens of a micro-batch. reference: the reference policy's log-probs, if there is a KL. old: the
-    ratio's denominators; None for `logprobs` themselves."""
+    ratio's denominators; None takes the current `logprobs`."""
 
     logprobs: Tensor
     old: Tensor | None
@@ -39,7 +39,7 @@ class TokenBatch:
 def loss(batch: TokenBatch, spec: Loss) -> tuple[Tensor, dict[str, float]]:
     """The loss to minimise, and sums for the metrics: `tokens`, `clipped`, `policy_loss`, `kl_loss`, `residual`."""
     if type(spec) not in LOSSES:
-        raise TypeError(f"loss {spec!r} is none of {', '.join(kind.__name__ for kind in LOSSES)}")
+        raise TypeError(f"unknown loss {spec!r}: use one of {', '.join(kind.__name__ for kind in LOSSES)}")
     policy_loss, clipped = LOSSES[type(spec)](batch, spec)
     total, kl_loss = policy_loss, 0.0
     if batch.reference is not None:
@@ -87,7 +87,7 @@ def _sequence_clip(batch: TokenBatch, spec: SequenceClip) -> tuple[Tensor, Tenso
     log_ratio = batch.log_ratio
     tokens = _row_sums(torch.ones_like(log_ratio), batch).clamp(min=1)
     mean = _row_sums(log_ratio, batch) / tokens
-    # the sequence's ratio in value, each token's own gradient (GSPO-token), so that per-token advantages stay possible
+    # the value is the sequence's ratio, the gradient each token's own (GSPO-token): advantages may differ by token
     ratio = _ratio(mean[batch.row].detach() + batch.logprobs - batch.logprobs.detach())
     per_token, clipped = _clipped(ratio, batch.advantage, spec.low, spec.high)
     return (batch.weight * per_token).sum(), clipped

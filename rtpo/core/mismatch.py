@@ -9,7 +9,7 @@ For each of d and its parts, over all tokens and over those of each turn k:
 
     mismatch/[turn_<k>/][context/|engine/]ratio_gm   exp(mean d), the geometric mean of the ratio, 1 without mismatch
     mismatch/[turn_<k>/][context/|engine/]kl_k1      -mean d, estimates KL(rollout || train) without bias
-    mismatch/[turn_<k>/][context/|engine/]kl_k3      mean(exp(d) - 1 - d), the same with less variance; d is clamped
+    mismatch/[turn_<k>/][context/|engine/]kl_k3      mean(exp(d) - 1 - d), the same KL with less variance; d is clamped
                                                      to [-10, 10] here, which can bias it
 
 ratio_gm = exp(-kl_k1), and kl_k1 is the sum of its parts. A mean hides tails. So the engine part has four more
@@ -36,7 +36,7 @@ def mismatch(
     logp_engine: npt.ArrayLike,
     turn_index: npt.ArrayLike,
 ) -> dict[str, float]:
-    """The metrics of the module's table, from four arrays of one entry a trained token.
+    """The metrics of the module's table, from four arrays with one entry for each trained token.
 
     logp_train: the trainer's log-probs in the training context; logp_recorded: the trainer's in the recorded c_k;
     logp_engine: as sampled. All at the sampling temperature. Raises ValueError for arrays that are empty or differ in
@@ -66,11 +66,11 @@ def mismatch(
 def _log_probs(name: str, values: npt.ArrayLike, turns: npt.NDArray[np.int_]) -> npt.NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or array.shape != turns.shape or not len(array):
-        raise ValueError(f"{name} has shape {array.shape}, turn_index {turns.shape}: give one entry a trained token")
+        raise ValueError(f"{name} has shape {array.shape}, turn_index {turns.shape}: give one entry per trained token")
     if not np.isfinite(array).all():
         count = int((~np.isfinite(array)).sum())
         raise NonFinite(
-            f"{name} is NaN or infinite for {count} of {len(array)} trained tokens; check what scored them."
+            f"{name} is NaN or infinite for {count} of {len(array)} trained tokens; check the model that scored them."
         )
     return array
 

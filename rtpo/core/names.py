@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 SOME = 5
-"""most names in a sentence"""
+"""most names that a sentence lists"""
 
 
 def nearest(name: str, known: Collection[str]) -> str:
@@ -16,7 +16,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 run`, `2 runs`; the plural takes an s."""
+    """The number and its noun: `1 run`, `2 runs`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
@@ -27,12 +27,12 @@ def some(names: Sequence[Any]) -> str:
 
 
 def missing_file(path: str | os.PathLike[str]) -> str:
-    """A phrase that nothing is at the path, or that it is a broken link. It adds the nearest name in its folder."""
+    """A phrase for a missing file or a broken link, with the nearest name in the folder if one is near."""
     whole = os.path.abspath(path)
-    while not os.path.isdir(folder := os.path.dirname(whole)):  # the first part that is missing
+    while not os.path.isdir(folder := os.path.dirname(whole)):  # up to the first missing part
         whole = folder
     if os.path.islink(whole):
-        return f"{os.fspath(path)} is a link to {os.readlink(whole)}, where nothing is"
+        return f"{os.fspath(path)} is a broken link to {os.readlink(whole)}"
     close = get_close_matches(os.path.basename(whole), os.listdir(folder), 1) if os.access(folder, os.R_OK) else []
     near = os.path.join(folder, *close)
     near = near if os.path.isabs(path) else os.path.relpath(near)

@@ -1,6 +1,6 @@
-"""Log-probs of chosen ids without the logits of all places at once: these are a vocabulary wide, and would take more
-memory than the rest of a small model's update. Logits are computed in pieces, and again for their gradient.
-"""
+"""Log-probs of chosen ids without all logits in memory at once. A position has a logit for each token of the
+vocabulary, so all logits would take more memory than the rest of a small model's update. They are computed in pieces,
+and computed again for their gradient."""
 
 from functools import partial
 from typing import Any
@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 PIECE = 2**24
-"""logits of a piece: 96 MiB with those of bf16 beside those of fp32"""
+"""logits in a piece: 96 MiB for a copy in bf16 and one in fp32"""
 
 
 def score_at(model: Any, labels: Tensor, temperature: float, *, with_entropy: bool) -> None:
-    """From now on a causal model's output layer gives, in place of logits, [1, n, 2] the log-prob of each label and the
-    entropy of its distribution (0 where not asked for), for [1, n, hidden] states.
+    """Make a causal model's output layer return scores in place of logits: [1, n, 2] for [1, n, hidden] states.
 
-    labels: [n].
+    labels: [n]. The two scores are the label's log-prob and the distribution's entropy, or 0 without `with_entropy`.
     """
     head = model.get_output_embeddings()
     head.asked = labels, temperature, with_entropy
@@ -31,11 +30,11 @@ def _scored(head: Any, hidden: Tensor) -> Tensor:
 
 
 class TokenScores(torch.autograd.Function):
-    """[1, n, 2] in fp32, or the states' own wider type: the log-prob in nats of each label under
-    softmax(hidden @ weight.T / temperature), and the distribution's entropy, which has no gradient.
+    """Scores [1, n, 2]: each label's log-prob in nats under softmax(hidden @ weight.T / temperature), and the
+    distribution's entropy, which has no gradient.
 
-    hidden: [n, H]; weight: [V, H]; labels: [n]. Logits are rounded to the states' type, as vLLM and transformers do;
-    all that follows, and the sum of the weight's gradient over pieces, is in fp32.
+    hidden: [n, H]; weight: [V, H]; labels: [n]. Logits are rounded to the states' type, as in vLLM and transformers.
+    Everything else, also the sum of the weight's gradient over pieces, is in fp32, or in the states' type if wider.
     """
 
     @staticmethod
@@ -47,7 +46,7 @@ class TokenScores(torch.autograd.Function):
         normaliser = hidden.new_empty(len(hidden), dtype=wide)
         logits = _Logits(hidden, weight, temperature)
         for part in logits.parts:
-            values = logits.of(part)
+            values = logits.piece(part)
             chosen = values.gather(-1, labels[part, None])[:, 0]
             largest = values.amax(-1, keepdim=True)
             odds = values.sub_(largest).exp_()
@@ -64,20 +63,20 @@ class TokenScores(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         hidden, weight, labels, normaliser = ctx.saved_tensors
-        of_hidden, of_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=gradient.dtype)
+        hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight, dtype=gradient.dtype)
         shares = gradient[0, :, :1] / ctx.temperature
         logits = _Logits(hidden, weight, ctx.temperature)
         for part in logits.parts:
-            odds = logits.of(part).sub_(normaliser[part, None]).exp_()
+            odds = logits.piece(part).sub_(normaliser[part, None]).exp_()
             odds.mul_(-shares[part]).scatter_add_(-1, labels[part, None], shares[part])
             slopes = logits.rounded(odds)
-            of_hidden[part] = slopes @ weight
-            of_weight += slopes.T @ hidden[part]
-        return of_hidden, of_weight.to(weight.dtype), None, None, None
+            hidden_gradient[part] = slopes @ weight
+            weight_gradient += slopes.T @ hidden[part]
+        return hidden_gradient, weight_gradient.to(weight.dtype), None, None, None
 
 
 class _Logits:
-    """Logits by piece, in buffers that every piece uses again: fresh memory would take longer than the arithmetic."""
+    """Logits by piece. All pieces share buffers, since allocating memory would take longer than the arithmetic."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, temperature: float) -> None:
         self._hidden, self._weight, self._temperature = hidden, weight, temperature
@@ -87,14 +86,14 @@ class _Logits:
         wide = torch.promote_types(hidden.dtype, torch.float32)
         self._wide = self._narrow if wide == hidden.dtype else torch.empty_like(self._narrow, dtype=wide)
 
-    def of(self, part: slice) -> Tensor:
-        """[n, V] of the states of a piece, divided by the temperature. The next piece's take their place."""
+    def piece(self, part: slice) -> Tensor:
+        """A piece's logits [n, V], divided by the temperature. The next call overwrites them."""
         states = self._hidden[part]
         narrow = torch.mm(states, self._weight.T, out=self._narrow[: len(states)])
         wide = self._wide[: len(states)]
         return (wide if wide.dtype == narrow.dtype else wide.copy_(narrow)).div_(self._temperature)
 
     def rounded(self, values: Tensor) -> Tensor:
-        """Values of a piece in the states' type."""
+        """A piece's values, rounded to the states' type."""
         narrow = self._narrow[: len(values)]
         return values if values.dtype == narrow.dtype else narrow.copy_(values)

@@ -1,4 +1,4 @@
-"""Rows to mini-batches, and mini-batches to the arrays a trainer takes.
+"""Divides rows into mini-batches, and lays these out as the arrays that a trainer takes.
 
 The order is fixed: split into mini-batches of whole groups, normalise the weights of each mini-batch, then drop tied
 rows (all advantages 0). A tied row has no gradient but counts in the denominator of the mean of eq. per-turn-obj. So an
@@ -20,8 +20,8 @@ from rtpo.verbs import Loss
 class Packed:
     """Rows laid end to end, nnz ids in all.
 
-    ids, mask, advantage, weight, old_logprobs: [nnz]; 0 off the mask, except ids. old_logprobs None: an optimizer step
-        takes those of its own forward pass, under the weights before it.
+    ids, mask, advantage, weight, old_logprobs: [nnz]; all but ids are 0 off the mask. If old_logprobs is None, an
+        optimizer step uses the log-probs of its own forward pass, which are those before the step.
     lengths: [rows], the number of ids of each row, in the caller's order.
     """
 
@@ -44,8 +44,8 @@ def pack(
     old_logprobs: an array of [mask.sum()] for each row, in nats; None leaves them to the optimizer step.
     weights: an array of [len(ids)] for each row (see `normalised_weights`); None takes the rows' own.
 
-    Raises ValueError for no rows, a row that trains nothing or its first id, or old log-probs or weights that do not
-    match; NonFinite for an old log-prob that is not finite.
+    Raises ValueError without rows, for a row that trains no id or its first id, and for old log-probs or weights that
+    do not match the rows; NonFinite for an old log-prob that is not finite.
     """
     if not rows:
         raise ValueError("pack needs at least one row")
@@ -70,9 +70,9 @@ def pack(
 
 def minibatches(rows: Sequence[TrainRow], count: int) -> list[list[int]]:
     """Row indices of each mini-batch, ascending. Mini-batches hold whole groups, in order of first appearance. Their
-    numbers of groups are as equal as possible; the first mini-batches get one more.
+    numbers of groups are equal, or the first mini-batches have one more.
 
-    With fewer groups than `count` each group is a mini-batch, so none is empty. No rows give no mini-batches. Raises
+    With fewer groups than `count`, each group is a mini-batch: none is empty. No rows give no mini-batches. Raises
     ValueError for a `count` below 1.
     """
     if count < 1:
@@ -110,11 +110,11 @@ def training_batches(
 ) -> Iterator[Packed]:
     """The mini-batches of an update, at most `count` in each epoch; each is one optimizer step.
 
-    own_first: the first one gets no old log-probs. Those of its rows are read only when a later epoch comes to them, so
-        its step can fill them in.
+    own_first: the first mini-batch gets no old log-probs. Its rows' entries of `old_logprobs` are read only in later
+        epochs, so the first step can fill them in.
 
-    Rows without a gradient are left out, and so is a mini-batch without other rows. A row whose advantages are all 0
-    has a gradient only with a KL, or if the loss `trains_ties`.
+    Rows without a gradient are left out, and mini-batches of only such rows. A row whose advantages are all 0 has a
+    gradient only with a KL, or if the loss `trains_ties`.
     """
     parts = minibatches(rows, count)
     is_own = own_first
@@ -143,9 +143,9 @@ def has_gradient(row: TrainRow, loss: Loss) -> bool:
 
 
 def by_length(lengths: Sequence[int], limit: int, at_least: int = 1) -> list[list[int]]:
-    """Row indices of micro-batches of rows of similar length. A micro-batch has at most `limit` tokens, with its rows
-    padded to the longest, or is one row. If there are fewer than `at_least`, the largest are halved, as far as there
-    are rows."""
+    """Row indices of micro-batches, which have rows of similar length. With rows padded to its longest, a micro-batch
+    has at most `limit` tokens, unless it is a single row. The largest are halved until there are `at_least`, or one for
+    each row."""
     batches: list[list[int]] = []
     for row in np.argsort(lengths, kind="stable").tolist():
         if not batches or (len(batches[-1]) + 1) * lengths[row] > limit:
@@ -159,7 +159,7 @@ def by_length(lengths: Sequence[int], limit: int, at_least: int = 1) -> list[lis
 
 
 def _old_logprobs(row: TrainRow, trained: Floats) -> Floats:
-    """[mask.sum()] values put where the row trains, 0 elsewhere."""
+    """[len(ids)]: the [mask.sum()] old log-probs at the trained ids, 0 elsewhere."""
     count = int(row.mask.sum())
     if np.shape(trained) != (count,):
         raise ValueError(f"row of rollout {row.rollout_uid}: {count} trained tokens, {np.shape(trained)} old log-probs")

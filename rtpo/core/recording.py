@@ -1,6 +1,6 @@
-"""Texts that are asked for only once: kept in memory, or in a file that any number of processes share.
+"""A cache of answers (texts) by query, in memory or in a file that any number of processes share.
 
-A recording is JSONL. Its first line says what gave the texts; each further line is `{"query": ..., "text": ...}`.
+A recording is JSONL. Its first line names the source of the texts; each further line is `{"query": ..., "text": ...}`.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ class Memory:
         self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[str]]] = WeakKeyDictionary()
 
     async def once(self, query: str, ask: Callable[[], Awaitable[str]]) -> str:
-        """The query's text; `ask` gives it if none is kept. Equal queries at the same time in an event loop are asked
-        once. An error is raised to all who wait, and is not kept."""
+        """The query's text: the kept one, or that of `ask`. Concurrent equal queries in an event loop ask once. All of
+        them get an error that `ask` raises; it is not kept."""
         loop = asyncio.get_running_loop()
         asking = self._asking.setdefault(loop, {})
         if query not in asking:
             asking[query] = loop.create_task(self._text(query, ask))
-            # its error is looked at, where no caller is left to
+            # reads the error even if every caller was cancelled
             asking[query].add_done_callback(lambda task: (asking.pop(query), task.cancelled() or task.exception()))
-        # a caller that is cancelled leaves the others their answer
+        # shielded, so that cancelling one caller does not cancel the answer for others
         return await asyncio.shield(asking[query])
 
     async def _text(self, query: str, ask: Callable[[], Awaitable[str]]) -> str:
@@ -62,12 +62,12 @@ class Recording(Memory):
         self._lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
         self.path.touch()
-        with self._alone() as file:
+        with self._locked() as file:
             first = file.readline()
             if not first.endswith(b"\n"):
                 _write(file, 0, header)
             elif first != header:
-                raise DataError(f"the recording {self.path} begins with another line than its own: delete it.")
+                raise DataError(f"the recording {self.path} has the header of another recording: delete it.")
 
     async def get(self, query: str) -> str | None:
         return self._texts.get(query) or await asyncio.to_thread(self._keep, query, None)
@@ -78,7 +78,7 @@ class Recording(Memory):
         return kept
 
     def _keep(self, query: str, text: str | None) -> str | None:
-        with self._lock, self._alone() as file:
+        with self._lock, self._locked() as file:
             self._read_on(file)
             if text is not None and query not in self._texts:
                 line = json.dumps({"query": query, "text": text}).encode() + b"\n"
@@ -88,14 +88,14 @@ class Recording(Memory):
             return self._texts.get(query)
 
     @contextmanager
-    def _alone(self) -> Iterator[IO[bytes]]:
-        """The file, held against other processes until it is closed."""
+    def _locked(self) -> Iterator[IO[bytes]]:
+        """The file, locked against other processes until it is closed."""
         with disk_errors(self.path), self.path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
 
     def _read_on(self, file: IO[bytes]) -> None:
-        """What has been added since. A line without its end was left by a killed writer."""
+        """Read the lines added since the last call, up to an incomplete line that a killed writer left."""
         if os.fstat(file.fileno()).st_size < self._read_to:
             raise DataError(f"the recording {self.path} became shorter while in use: start the run again.")
         file.seek(self._read_to)
@@ -109,7 +109,7 @@ class Recording(Memory):
 
 
 def _write(file: IO[bytes], start: int, line: bytes) -> None:
-    """Over what a killed writer left."""
+    """Write a line at `start`, over anything that a killed writer left there."""
     file.truncate(start)
     file.seek(start)
     file.write(line)
@@ -123,7 +123,7 @@ def json_object(text: str | bytes, place: str) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(f"{place} is not JSON ({error}); delete it.") from error
     if not isinstance(parsed, dict):
-        raise DataError(f"{place} is no JSON object; delete it.")
+        raise DataError(f"{place} is not a JSON object; delete it.")
     return parsed
 
 
@@ -131,4 +131,4 @@ def entry(row: dict[str, Any], place: str) -> tuple[str, str]:
     match row:
         case {"query": str(query), "text": str(text)}:
             return query, text
-    raise DataError(f"{place} has no query and text that are text; delete it.")
+    raise DataError(f"{place} has no query and text that are strings; delete it.")

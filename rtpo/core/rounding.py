@@ -1,8 +1,8 @@
-"""Whether two ways to compute the same numbers differ only by rounding. A third way measures the rounding.
+"""Tests whether two computations of the same numbers differ only by rounding. A third computation measures the
+rounding.
 
-The third way is the same computation with every position moved by SHIFT. Rotary attention depends only on distances, so
-exact numbers would not change, but every product is rounded anew. The difference is the floor; it holds for any
-precision and any hardware.
+The third one moves every position by SHIFT. Rotary attention depends only on distances, so exact numbers would not
+change, but every product is rounded anew. The change is called the floor; it holds for any precision and hardware.
 """
 
 import math
@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 SHIFT = 61
 TIMES = 3
-"""a difference of more floors than this is a fault"""
+"""a difference above this many times the floor is a fault"""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundingError:
-    """Root mean square and 99.9 % quantile of the absolute differences of numbers computed twice, in their unit."""
+    """Root mean square and 99.9 % quantile of absolute differences between two computations, in the numbers' unit."""
 
     rms: float
     tail: float

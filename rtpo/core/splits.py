@@ -8,7 +8,7 @@ from rtpo.errors import ConfigError
 from rtpo.types import Task
 
 SPLITS: Final = {"held_out": range(0, 1), "validation": range(1, 2), "train": range(2, 10)}
-"""which tenths of all problems a split has"""
+"""the tenths of all problems in each split"""
 
 
 def word_hash(*words: object) -> int:
@@ -23,8 +23,8 @@ def split_of(key: str) -> str:
 
 
 def drawn(split: str, count: int, draw: Callable[[int], Task | None], key: Callable[[Task], str]) -> list[Task]:
-    """`count` different tasks of a split. draw: the next one, from how many there are; None for none. key: what the
-    split of a task is a function of. Raises ConfigError."""
+    """`count` different tasks of a split. draw: gets the number of tasks so far and draws a task or None. key: the text
+    that decides a task's split. Raises ConfigError for an unknown split or a count below 1."""
     if split not in SPLITS:
         raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
     if count < 1:

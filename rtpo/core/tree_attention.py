@@ -1,7 +1,7 @@
-"""Attention for trees laid end to end (`rtpo.core.trees`), in place of a transformers model's own.
+"""Attention for trees laid end to end (`rtpo.core.trees`). It replaces a transformers model's own attention.
 
-On CUDA it is FlexAttention with a mask of blocks. On a CPU it is torch's, branch by branch: a few hundred keys each,
-where a mask of nodes by nodes would compute thousands.
+On CUDA it is FlexAttention with a block mask. On a CPU it is torch's attention for each run of nodes: a run has a few
+hundred keys, while a mask of all pairs of nodes would compute thousands.
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ from rtpo.errors import MachineError
 NAME = "prefix trees"
 """this attention's name in transformers' registry"""
 BLOCK = 128
-"""nodes in a block of the mask; on CUDA a sequence of trees is padded to a multiple, so its shapes are of few kinds"""
+"""nodes in a block of the mask; on CUDA a sequence of trees is padded to a multiple, so few shapes occur"""
 KERNELS = 32
-"""most kinds of shapes that torch may compile FlexAttention for; tests count fewer than half. torch's own limit is 8
-(torch._dynamo.config.recompile_limit), beyond which it computes a mask of nodes by nodes"""
+"""most shapes that torch may compile FlexAttention for; tests need fewer than half. Beyond its own limit of 8
+(torch._dynamo.config.recompile_limit), torch would compute a mask of all pairs of nodes"""
 FAMILIES = ("llama", "qwen2", "qwen3")
 """model types whose layers compute plain causal attention through transformers' registry"""
 LENGTH_DEPENDENT = ("dynamic", "longrope")
@@ -32,8 +32,8 @@ LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
 def why_not_trees(config: Any) -> str | None:
-    """Why a model's rows are computed one by one. None if every layer attends to the whole context, so that they can be
-    computed as prefix trees."""
+    """The reason why a model cannot compute rows as prefix trees. None if it can: every layer attends to the whole
+    context."""
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
     if config.model_type not in FAMILIES:
         return f"model_type is {config.model_type!r}"
@@ -43,21 +43,20 @@ def why_not_trees(config: Any) -> str | None:
 
 
 def choose_attention(config: Any, end: Tensor | None) -> Tensor | BlockMask | None:
-    """Set the attention that the layers of the model with this config use from now on, and return the mask to call it
-    with.
+    """Set the attention of the model with this config, and return the mask to call the model with.
 
     end: [nodes], as in `rtpo.core.trees.Forest`; None for the model's own causal attention, without a mask.
     """
-    # asked by every layer in every forward, and again where checkpointing computes it anew for its gradient
+    # every layer reads this in each forward pass, and again when checkpointing repeats the pass for the gradient
     config._attn_implementation = "sdpa" if end is None else NAME
     if end is None:
         return None
-    # transformers leaves what has four dimensions as it is
+    # transformers leaves a mask of four dimensions unchanged
     return block_mask(end) if end.is_cuda else end[None, None, None]
 
 
 def read_at(model: Any, nodes: Tensor) -> None:
-    """From now on the model's output layer gets only the hidden states at these nodes, [1, nodes, hidden]."""
+    """Make the model's output layer get only the hidden states at these nodes, [1, nodes, hidden]."""
 
     def read(_: Any, __: Any, output: Any) -> Any:
         output.last_hidden_state = output[0].flatten(0, 1).index_select(0, model.read_nodes)[None]
@@ -69,17 +68,17 @@ def read_at(model: Any, nodes: Tensor) -> None:
 
 
 def block_mask(end: Tensor) -> BlockMask:
-    """The mask by which node q attends to node k where k <= q < end[k]. Its memory grows with the square of the number
+    """The mask: node q attends to node k if k <= q < end[k]. Its memory grows with the square of the number
     of blocks (BLOCK nodes each), not of nodes. end: [nodes], a multiple of BLOCK."""
     nodes = len(end)
     ends = end.view(-1, BLOCK)
     first = torch.arange(0, nodes, BLOCK, device=end.device)
     rows, columns = first[:, None], first[None, :]
-    some = (columns < rows) & (ends.amax(1) > rows) | (columns == rows)
-    every = (columns < rows) & (ends.amin(1) >= rows + BLOCK)
+    reached = (columns < rows) & (ends.amax(1) > rows) | (columns == rows)
+    full = (columns < rows) & (ends.amin(1) >= rows + BLOCK)
 
-    def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
-        # the chosen columns of each row first, in order
+    def chosen_first(chosen: Tensor) -> tuple[Tensor, Tensor]:
+        # each row's columns, the chosen ones first and in order
         order = torch.argsort(chosen.int(), dim=-1, descending=True, stable=True)
         return chosen.sum(-1).int()[None, None], order.int()[None, None]
 
@@ -87,7 +86,7 @@ def block_mask(end: Tensor) -> BlockMask:
         return (column <= row) & (row < end[column])
 
     mask: Any = BlockMask.from_kv_blocks(
-        *listed(some & ~every), *listed(every), BLOCK_SIZE=BLOCK, mask_mod=sees, seq_lengths=(nodes, nodes)
+        *chosen_first(reached & ~full), *chosen_first(full), BLOCK_SIZE=BLOCK, mask_mod=sees, seq_lengths=(nodes, nodes)
     )
     return mask
 
@@ -100,7 +99,7 @@ def attend(
     if not isinstance(mask, BlockMask):
         return _run_by_run(module, query, key, value, mask, **terms), None
     try:
-        # here, since torch's settings are a thread's own, and gradients are computed in another
+        # set here, since torch's settings hold for one thread, and another thread computes gradients
         with torch._dynamo.config.patch(recompile_limit=KERNELS, fail_on_recompile_limit_hit=True):
             return flex_attention_forward(module, query, key, value, mask, **terms)
     except FailOnRecompileLimitHit as error:
@@ -112,8 +111,8 @@ def attend(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Consecutive nodes of a tree, each the only child of the one before. keys: the nodes that they attend to, with
-    their own last; None if they see no others. mask: [1, 1, size, keys], true where a node attends."""
+    """Consecutive nodes of a tree, each the only child of the one before. keys: the nodes that they attend to, the
+    run's own last; None if they attend only to the run. mask: [1, 1, size, keys], true where a node attends."""
 
     size: int
     keys: Tensor | None
@@ -135,24 +134,24 @@ def runs(end: Tensor) -> list[Run]:
 
 
 _runs = WeakTensorKeyDictionary()
-"""by the mask that all layers of a forward are given"""
+"""the runs of each mask; all layers of a forward pass get the same mask"""
 
 
 def _run_by_run(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **terms: Any) -> Tensor:
-    """[1, nodes, heads, size]. A run attends to its own path alone, which is a small part of a tree."""
+    """[1, nodes, heads, size]. A run attends only to its own path, a small part of the tree."""
     parts = _runs.get(mask)
     if parts is None:
         parts = _runs[mask] = runs(mask[0, 0, 0])
-    mixed, start = [], 0
+    outputs, start = [], 0
     for part in parts:
         own = slice(start, start + part.size)
         if part.keys is None:
-            of_path = key[:, :, own], value[:, :, own]
-        else:  # selected, not indexed: its gradient is added up in a fixed order
-            of_path = key.index_select(2, part.keys), value.index_select(2, part.keys)
-        mixed.append(sdpa_attention_forward(module, query[:, :, own], *of_path, part.mask, **terms)[0])
+            key_value = key[:, :, own], value[:, :, own]
+        else:  # index_select, not indexing: it adds up the gradient in a fixed order
+            key_value = key.index_select(2, part.keys), value.index_select(2, part.keys)
+        outputs.append(sdpa_attention_forward(module, query[:, :, own], *key_value, part.mask, **terms)[0])
         start += part.size
-    return torch.cat(mixed, 1)
+    return torch.cat(outputs, 1)
 
 
 AttentionInterface.register(NAME, attend)

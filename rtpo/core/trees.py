@@ -1,8 +1,8 @@
 """Rows of ids as prefix trees: ids that several rows begin with are computed once (docs/extend/harness.md).
 
 Rows in lexicographic order are a tree in depth-first order: each row adds the ids that it does not share with the row
-before. A row's log-probs are read at pairs along its path: a node, and the id that follows it. So a node with several
-continuations gives each its own. Rows keep their own masks, advantages, weights and denominators.
+before. A row's log-probs are read along its path, at pairs of a node and the next id. So a node with several
+next ids has a log-prob for each. Rows keep their own masks, advantages, weights and denominators.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from rtpo.types import Ids
 Indices = npt.NDArray[np.int64]
 
 EVEN = 6
-"""in hidden sizes: number of nodes at which a tree's attention costs as much as all else, in the forward pass of a
-usual transformer"""
+"""nodes, as a multiple of the hidden size, at which attention costs as much as all else in the forward pass of a usual
+transformer"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,9 +37,9 @@ class Tree:
 
 
 def tree(rows: Sequence[Ids]) -> Tree:
-    """The prefix trees of rows. Rows may have any order and length; they may be equal, and one may begin another.
+    """The prefix trees of rows. Rows may have any order and length; they may be equal or prefixes of each other.
 
-    Raises ValueError for no rows, and for a row that is no sequence of at least one id.
+    Raises ValueError without rows, and for a row that is not a sequence of at least one id.
     """
     order, shared = depth_first(rows)
     new = [len(rows[row]) - common for row, common in zip(order, shared, strict=True)]
@@ -62,13 +62,12 @@ def tree(rows: Sequence[Ids]) -> Tree:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Trees as a model takes them: end to end in one sequence, then padding that only padding attends to. If no tree
-    has branches, they stand side by side, a sequence each, padded to the longest.
+    """Trees as a model takes them: end to end in one sequence, then padding, to which only padding attends. If no tree
+    has branches, each tree is a sequence of its own, padded to the longest.
 
     ids, depth: [sequences, nodes], as in Tree.
-    end: [nodes], as in Tree, of the one sequence; None without branches, where attention is causal.
-    nodes, labels: [pairs], every pair of a node and the next id that a row trains, once. Nodes are numbered across
-        sequences.
+    end: [nodes], as in Tree; None without branches, since attention is then causal.
+    nodes, labels: [pairs], each pair of a node and a trained next id, once. Nodes are numbered across sequences.
     read: [trained], the pair of each trained id, row after row.
     """
 
@@ -83,10 +82,10 @@ class Forest:
 def forest(
     rows: Sequence[Ids], masks: Sequence[npt.NDArray[np.bool_]], tree_of: Sequence[int], *, multiple: int = 1
 ) -> Forest:
-    """The trees of rows; `tree_of` has the tree of each row.
+    """The trees of rows; `tree_of` has each row's tree.
 
     masks: [len(ids)] for each row, true for the ids that it trains, never for its first.
-    multiple: the length of a sequence of trees end to end is a multiple of it.
+    multiple: the length of one sequence of all trees is padded to a multiple of it.
 
     Raises ValueError as `tree` does.
     """
@@ -103,7 +102,7 @@ def forest(
     else:
         total = len(trees) * longest
         starts, shape = np.arange(len(trees)) * longest, (len(trees), longest)
-    # padding goes on counting where sequences stand side by side, as transformers takes a sequence to do
+    # without branches, depth counts on through the padding, as transformers expects of a sequence
     ids, depth, end = np.zeros(total, np.int64), np.arange(total) % longest, np.full(total, total)
     paths: dict[int, Indices] = {}
     for start, part, chosen in zip(starts, trees, members.values(), strict=True):
@@ -123,24 +122,24 @@ def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> lis
     """Divide rows into trees of at most `limit` nodes with the least total cost. Returns the rows of each tree,
     ascending.
 
-    A tree of n nodes costs n + n^2 / even. At n = `even`, which is EVEN hidden sizes, attention costs as much as all
-    else. The trees never cost more than the rows one by one. Runs of `together` consecutive rows stay in one tree. A
-    row or run of more ids than the limit is a tree of its own.
+    A tree of n nodes costs n + n^2 / even. At n = `even` (see EVEN), attention costs as much as all else. The trees
+    never cost more than single rows. Each run of `together` consecutive rows stays in one tree. A row or run above the
+    limit is a tree of its own.
 
-    Raises ValueError as `tree` does, and for rows that are no whole runs.
+    Raises ValueError as `tree` does, and for an incomplete run of rows.
     """
     if len(rows) % together:
-        raise ValueError(f"{len(rows)} rows are no whole runs of {together} that belong together")
+        raise ValueError(f"{len(rows)} rows do not divide into runs of {together}")
     order, shared = depth_first(rows)
-    may_begin = _where_no_run_is_open(order, together)
-    # a tree of the sorted rows start..stop-1 has as many nodes as ids are new in them, and those its first row shares
+    may_begin = _possible_starts(order, together)
+    # nodes of a tree of the sorted rows start..stop-1: the ids that its first row shares, and all rows' new ids
     new_before = np.concatenate([[0], np.cumsum([len(rows[row]) for row in order] - shared)])
     before = new_before[:-1] - shared
     best, begin = np.zeros(len(order) + 1), np.zeros(len(order) + 1, np.int64)
     for stop in range(1, len(order) + 1):
         starts = np.arange(np.searchsorted(before[:stop], new_before[stop] - limit), stop)
         starts = starts[may_begin[starts]]
-        if not len(starts):  # over the limit, whatever it begins with
+        if not len(starts):  # over the limit even with the last possible start
             starts = np.flatnonzero(may_begin[:stop])[-1:]
         nodes = new_before[stop] - before[starts]
         cost = best[starts] + nodes + nodes**2 / even
@@ -155,12 +154,12 @@ def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> lis
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dealt:
-    """Rows as the ranks compute them, rank after rank, the same number on each. Trees stay whole; blank rows of BLANK
-    ids fill up.
+    """Rows in the order of the ranks that compute them. Trees stay whole. Blank rows of BLANK ids give all ranks the
+    same number of rows.
 
-    source: [ids], the place of each id in the rows laid end to end; -1 in a blank row. lengths: [rows].
-    tree, batch: [rows], the tree and the micro-batch of each row; all ranks have the same number of micro-batches.
-    nodes: how many nodes are computed, without blank rows and padding.
+    source: [ids], each id's place in the given rows laid end to end; -1 in a blank row. lengths: [rows].
+    tree, batch: [rows], each row's tree and micro-batch; all ranks have the same number of micro-batches.
+    nodes: number of computed nodes, without blank rows and padding.
     """
 
     source: Indices
@@ -178,7 +177,7 @@ def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: in
     work.
 
     A micro-batch has trees of similar size: at most `limit` nodes, with its trees padded to the largest, or one tree.
-    apart: every row is a tree of its own, for comparisons; runs of `together` rows stay in one micro-batch.
+    apart: each row is a tree of its own, for comparison; runs of `together` rows stay in one micro-batch.
 
     Raises ValueError as `tree` does.
     """
@@ -195,7 +194,7 @@ def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: in
         rank = int(np.argmin(loads))
         held[rank].append(number)
         loads[rank] += costs[number]
-    # where rows are dealt to several ranks, each has a tree of blank rows, which makes them as many on each
+    # each of several ranks has a tree of blank rows, to be filled until all ranks have as many rows
     blank = [(BLANK, [-1] * together)] if ranks > 1 else []
     parts = [[*((int(sizes[number]), trees[number]) for number in sorted(own)), *blank] for own in held]
     count = max(len(by_length([size for size, _ in part], limit)) for part in parts)
@@ -225,8 +224,8 @@ def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: in
     )
 
 
-def _where_no_run_is_open(order: Sequence[int], together: int) -> npt.NDArray[np.bool_]:
-    """[rows]: whether a tree may begin at this place of the sorted rows."""
+def _possible_starts(order: Sequence[int], together: int) -> npt.NDArray[np.bool_]:
+    """[rows]: whether a tree may begin at each place of the sorted rows without dividing a run."""
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     runs = place.reshape(-1, together)

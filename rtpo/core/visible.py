@@ -1,13 +1,13 @@
-"""Text from outside, as it may be shown."""
+"""Makes text from outside safe to show."""
 
 import unicodedata
 
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""categories of characters that are not seen, or that change how others are shown"""
+"""Unicode categories of characters that are invisible, or that change how other characters are shown"""
 
 
 def visible(text: str) -> str:
-    """Text with each character that cannot be seen spelled, as ⟨U+202E⟩; spaces and line ends stay."""
+    """The text with each invisible character spelled out, as in ⟨U+202E⟩; spaces and line ends stay."""
     if text.isprintable():
         return text
     is_hidden = [letter not in "\n\t" and unicodedata.category(letter) in HIDDEN for letter in text]

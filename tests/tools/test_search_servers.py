@@ -209,7 +209,7 @@ def test_what_may_pass_is_tried_again_and_a_refusal_is_not(server: Server, monke
         assert ask(world, f"query {number}") == f"Page 1: query {number}"
         assert len(server.asked) == 3 + 3
     server.in_turn(Reply(404, b"told so"))
-    assert "asked once" in str(fails(world))
+    assert "failed once" in str(fails(world))
 
 
 def test_a_server_that_is_not_there_is_an_outage(server: Server) -> None:
