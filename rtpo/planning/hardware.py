@@ -1,4 +1,4 @@
-"""Machines, model shapes, episodes and assumptions that planning reckons with (rtpo/planning/hardware.yaml)."""
+"""Machines, model shapes, episodes and assumptions from which plans are estimated (rtpo/planning/hardware.yaml)."""
 
 import json
 from dataclasses import dataclass, fields
@@ -20,20 +20,19 @@ MODEL_TYPES = ("qwen3", "qwen2", "llama")
 
 @dataclass(frozen=True)
 class Hardware:
-    """A node. memory_gib, tflops (dense, bf16) and memory_tb_s (bandwidth) are of each GPU; host_gib: of the node, None
-    where it is unknown."""
+    """A node."""
 
     title: str
     gpus: int
-    memory_gib: float
-    host_gib: float | None = None
-    tflops: float = nan
-    memory_tb_s: float = nan
+    memory_gib: float  # of each GPU
+    host_gib: float | None = None  # of the node; None: unknown
+    tflops: float = nan  # of each GPU, dense in bf16
+    memory_tb_s: float = nan  # bandwidth of each GPU's memory
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A model's shape, by the names of its config.json."""
+    """A model's shape, with the field names of its config.json."""
 
     vocab_size: int
     hidden_size: int
@@ -47,8 +46,8 @@ class Shape:
 
     @property
     def layer_matrices(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of one layer's: q, k, v, o; norms of q and k (Qwen3) or biases of q, k and v (Qwen2); gate,
-        up, down; two norms."""
+        """Rows and columns of a layer's weights: q, k, v, o; norms of q and k (Qwen3) or biases of q, k and v (Qwen2);
+        gate, up, down; two norms."""
         hidden, inner = self.hidden_size, self.intermediate_size
         query, key = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
         own = {"qwen3": 2 * ((self.head_dim, 1),), "qwen2": ((query, 1), (key, 1), (key, 1))}.get(self.model_type, ())
@@ -57,7 +56,7 @@ class Shape:
 
     @property
     def matrices(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of the whole model's; a tied output head is none of its own."""
+        """Rows and columns of all weights; a tied output head adds none."""
         ends = (1 if self.tie_word_embeddings else 2) * ((self.vocab_size, self.hidden_size),)
         return (*self.num_hidden_layers * self.layer_matrices, *ends, (self.hidden_size, 1))
 
@@ -67,7 +66,7 @@ class Shape:
 
     @property
     def head_parameters(self) -> int:
-        """The output head, or the matrix that it shares with the embeddings."""
+        """Parameters of the output head, or of the embedding that it shares."""
         return self.vocab_size * self.hidden_size
 
     @property
@@ -76,30 +75,29 @@ class Shape:
 
     @property
     def cache_bytes(self) -> int:
-        """Keys and values of one token in bf16."""
+        """Bytes of a token's keys and values in bf16."""
         return 2 * 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """What a whole episode of an environment is assumed to be: mean turns; tokens of a turn, of the prompt and of each
-    tool result; the share that earns 1."""
+    """What a whole episode of an environment is assumed to be, on average."""
 
     turns: float
     tokens_per_turn: float
     prompt_tokens: float
-    feedback_tokens: float
-    success: float
+    feedback_tokens: float  # of each tool result
+    success: float  # the share with reward 1
 
 
 @dataclass(frozen=True)
 class Known:
-    """The file: machines by profile, shapes by model name, episodes by environment, assumptions by name."""
+    """The contents of the file."""
 
-    hardware: dict[str, Hardware]
-    models: dict[str, Shape]
-    episodes: dict[str, Episodes]
-    assumptions: dict[str, float]
+    hardware: dict[str, Hardware]  # by profile
+    models: dict[str, Shape]  # by model name
+    episodes: dict[str, Episodes]  # by environment
+    assumptions: dict[str, float]  # by name
 
 
 @cache
@@ -109,7 +107,8 @@ def known() -> Known:
 
 
 def model_shape(name: str, folder: str) -> Shape:
-    """By the name in the file, else from the folder's config.json. Raises DataError where neither has it."""
+    """A model's shape: by name from the file, else from its folder's config.json. Raises DataError if neither has
+    it."""
     if name in known().models:
         return known().models[name]
     file = Path(folder) / "config.json"

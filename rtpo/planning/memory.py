@@ -1,4 +1,4 @@
-"""What a run needs of GPU memory, host memory and disk: formulas over the model's shape and the run's settings of verl
+"""Estimates of a run's GPU memory, host memory and disk, from the model's shape and the run's settings of verl
 (docs/cluster/gpus.md). Functions raise DataError for a model of unknown shape."""
 
 import shutil
@@ -12,7 +12,7 @@ from rtpo.run.config import RunConfig
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 VERL = "verl.actor_rollout_ref."
 ADAM_BYTES = 8
-"""two fp32 moments a parameter"""
+"""of a parameter's two fp32 moments"""
 
 
 class GpuMemory(NamedTuple):
@@ -61,14 +61,14 @@ def longest_row(run: RunConfig) -> int:
 
 
 def largest_micro_batch(run: RunConfig) -> int:
-    """Nodes: the limit of verl's setting, or a longer row with those that its loss compares it with."""
+    """Nodes of the largest micro-batch: verl's limit, or the rows that a loss needs together, if longer."""
     loss = run.algorithm_config.loss
     alone = (loss.rows_together if loss else 1) * longest_row(run)
     return max(int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384)), alone)
 
 
 def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
-    """On each GPU when the run uses all GPUs of its nodes and the largest micro-batch is full."""
+    """Memory on each GPU, if the run uses all GPUs of its nodes and its largest micro-batch is full."""
     shape, assumed, gpus = model_shape(run.model.name, run.model.path), known().assumptions, hardware.gpus
     gpus, parallel = gpus * run.profile.nodes, int(verl_setting(run, "rollout.tensor_model_parallel_size", 1))
     shard = shape.parameters * BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] / gpus
@@ -84,14 +84,14 @@ def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
 
 
 def _pass_bytes(run: RunConfig, shape: Shape) -> float:
-    """A forward and backward pass over the largest micro-batch, without the shards."""
+    """Bytes of a forward and backward pass over the largest micro-batch, without the shards."""
     assumed, nodes = known().assumptions, largest_micro_batch(run)
     ends = (1 if shape.tie_word_embeddings else 2) * shape.head_parameters
     gathered = 2 * (ends + 2 * shape.layer_parameters) + 2 * (shape.head_parameters + shape.layer_parameters)
     chunk = int(assumed["fused_chunk"]) if verl_setting(run, "model.use_fused_kernels", False) else nodes
-    # with the hidden states that they are of and their gradient
+    # with their hidden states and the gradient of these
     logits = min(nodes, chunk) * assumed["logit_bytes"] * shape.vocab_size + 2 * 2 * nodes * shape.hidden_size
-    # of a token in a layer: gate, up, activation, product, q, k, v, attention in bf16; of four norms the input in fp32
+    # a token in a layer: gate, up, activation, product, q, k, v, attention in bf16; the inputs of four norms in fp32
     query, key = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
     layer = 2.0 * (4 * shape.intermediate_size + 2 * query + 2 * key) + 8.0 * (2 * shape.hidden_size + query + key)
     inputs = 2.0 * nodes * shape.num_hidden_layers * shape.hidden_size
@@ -101,15 +101,15 @@ def _pass_bytes(run: RunConfig, shape: Shape) -> float:
 
 
 def host_memory(run: RunConfig, hardware: Hardware) -> float:
-    """Bytes of a node: its processes, and the larger of start-up, when the model is read, and training, which pins what
-    is offloaded and the reference policy."""
+    """Host bytes of a node: its processes, and the larger of start-up and training. Start-up reads the model; training
+    pins what is offloaded and the reference policy."""
     shape, ranks = model_shape(run.model.name, run.model.path), hardware.gpus * run.profile.nodes
 
     def pinned(number: str) -> int:  # torch rounds each block up to a power of two
         blocks = (-(-rows // ranks) * columns * BYTES[number] for rows, columns in shape.matrices)
         return hardware.gpus * sum(1 << (block - 1).bit_length() for block in blocks)
 
-    # verl lets the first rank alone read a model, but not where its embeddings are tied
+    # in verl only the first rank reads a model; with tied embeddings every rank does
     start = (hardware.gpus if shape.tie_word_embeddings else 1) * shape.parameters * BYTES["fp32"]
     training = 0
     if trains(run) and run.descriptor.has_reference(run.algorithm_config):
@@ -123,8 +123,8 @@ def host_memory(run: RunConfig, hardware: Hardware) -> float:
 
 
 def mask_bytes(run: RunConfig) -> float:
-    """A CPU's dense masks of trees: nodes by nodes, a byte each, and again in the model's numbers in each layer that is
-    not recomputed. A tree of one row has none."""
+    """Bytes of a CPU's dense tree masks: nodes x nodes, one byte each, and once more in the model's dtype for each
+    layer that is not recomputed. A tree of one row has no mask."""
     number = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
     layers = model_shape(run.model.name, run.model.path).num_hidden_layers
     kept = 1 if verl_setting(run, "model.enable_gradient_checkpointing", True) else layers
@@ -133,7 +133,8 @@ def mask_bytes(run: RunConfig) -> float:
 
 
 def saves(run: RunConfig) -> Saves:
-    """Each with parameters and Adam's moments; a run that does not train saves parameters once."""
+    """Disk of a run's saves, each with parameters and Adam's moments; a run that does not train saves its parameters
+    once."""
     parameters = model_shape(run.model.name, run.model.path).parameters
     contents = verl_setting(run, "actor.checkpoint.save_contents", ["model", "optimizer", "extra"])
     size = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] if "model" in contents else 0
@@ -144,23 +145,23 @@ def saves(run: RunConfig) -> Saves:
 
 
 def room(sizes: Sequence[Saves], at_once: int | None, keep: str) -> int:
-    """Bytes that the saves of several runs take at most. at_once, keep: as of `rtpo.run.experiments.Launch`; exported
-    weights are not counted."""
+    """The most bytes that the saves of several runs take, without exported weights. at_once, keep: as in
+    `rtpo.run.experiments.Launch`."""
     working = len(sizes) if at_once is None else min(at_once, len(sizes))
     kept, writing = (sorted((size[part] for size in sizes), reverse=True) for part in (0, 1))
     return sum(kept if keep == "save" else kept[:working]) + sum(writing[:working])
 
 
 def free_space(folder: str) -> tuple[Path, int]:
-    """The folder, or what exists above it, and the bytes that are free there."""
+    """The folder, or the nearest one above it that exists, and its free bytes."""
     place = Path(folder).absolute()
     place = next(path for path in (place, *place.parents) if path.exists())
     return place, shutil.disk_usage(place).free
 
 
 def memory_problems(run: RunConfig, hardware: Hardware | None, asked_gib: float) -> list[str]:
-    """Sentences where a run does not fit the machine or what is asked of it; without GPUs, of the masks of trees
-    alone."""
+    """A sentence for each way in which a run exceeds the machine's memory or `asked_gib`, the memory that it requests
+    of a node. Without GPUs only tree masks count."""
     if hardware is not None:
         return [*gpu_problems(run, hardware), *_host_problems(run, hardware, asked_gib)]
     needed = mask_bytes(run) / GIB

@@ -28,63 +28,59 @@ from rtpo.run.experiments import Element, Resources, experiments, load_experimen
 
 @dataclass(frozen=True)
 class Counts:
-    """Of a run's training. generated, free (outside the budget), trained: tokens. calls: of `rollout`. seconds:
-    generating, training, synchronising."""
+    """Counts of a run's training."""
 
     rollouts: float = 0.0
     steps: int = 0
-    calls: float = 0.0
-    generated: float = 0.0
-    free: float = 0.0
+    calls: float = 0.0  # of `rollout`
+    generated: float = 0.0  # tokens, as are free and trained
+    free: float = 0.0  # outside the budget
     trained: float = 0.0
     optimizer_steps: float = 0.0
     syncs: float = 0.0
     saves: float = 0.0
-    seconds: tuple[float, ...] = (0.0, 0.0, 0.0)
+    seconds: tuple[float, ...] = (0.0, 0.0, 0.0)  # generating, training, synchronising
 
 
 @dataclass(frozen=True)
 class Row:
-    """`count` elements that differ in seed alone; each number is of one of them. hours: wall-clock, of training with
-    start-up and saves and of evaluation; nan without GPUs. fits: whether the machine's memory is enough. owner: the
-    experiment that trains the run, where it is another. spared: hours of its training, which are not counted here."""
+    """`count` elements that differ only in seed; each number is of one element."""
 
     run: RunConfig
     count: int
     counts: Counts
     evaluation_rollouts: int
-    hours: tuple[float, float]
+    hours: tuple[float, float]  # wall-clock: training with start-up and saves, evaluation; nan without GPUs
     saves: memory.Saves
-    fits: bool
-    owner: str = ""
-    spared: float = 0.0
+    fits: bool  # whether the machine's memory is enough
+    owner: str = ""  # the other experiment that trains the run
+    spared: float = 0.0  # hours of the owner's training, which are not counted here
 
 
 @dataclass(frozen=True)
 class Plan:
-    """node: of the profile; None without GPUs. resources: what an element asks of a cluster. experiment: a name, or a
-    pattern of several. at_once, keep: as of `rtpo.run.experiments.Launch`."""
+    """The cost of an experiment. `at_once` and `keep` are as in `rtpo.run.experiments.Launch`."""
 
-    experiment: str
-    node: Hardware | None
-    resources: Resources
+    experiment: str  # a name, or a pattern of several
+    node: Hardware | None  # of the profile; None without GPUs
+    resources: Resources  # that an element requests of a cluster
     rows: tuple[Row, ...]
     at_once: int | None = None
     keep: str = "save"
 
     def sum(self, number: Callable[[Row], float]) -> float:
-        """Over all elements."""
+        """A number summed over all elements."""
         return sum(number(row) * row.count for row in self.rows)
 
     @property
     def disk(self) -> float:
-        """Bytes of all saves, with those that elements at work are writing."""
+        """Bytes of all saves, with those that are being written."""
         return memory.room([row.saves for row in self.rows for _ in range(row.count)], self.at_once, self.keep)
 
 
 def plan(experiment: str, overrides: Sequence[str] = ()) -> Plan:
-    """Of the elements of an experiment, or of a pattern of several. Raises as `load_experiment`, ConfigError for
-    unknown names, DataError as `model_shape`."""
+    """Estimate the cost of an experiment, or of all that match a pattern. Raises as `load_experiment` and
+    `model_shape`, and ConfigError for unknown names."""
     loaded, machines = [load_experiment(name, overrides) for name in experiments(experiment)], known().hardware
     profile = loaded[0].elements[0].run.profile
     if profile.platform != "cpu" and profile.name not in machines:
@@ -118,7 +114,7 @@ def _row(elements: Sequence[Element], node: Hardware | None, memory_gb: int) -> 
 
 
 def run_counts(run: RunConfig, episodes: Episodes, node: Hardware | None) -> Counts:
-    """A whole run's, by the ledger's rule for steps and limits, where all steps are as those of a sketch. Raises
+    """Counts of a whole run, if every step is as in a sketch; steps and limits follow the ledger's rule. Raises
     ConfigError for a limit in seconds without GPUs."""
     if not memory.trains(run):
         return Counts()
@@ -157,8 +153,8 @@ def run_counts(run: RunConfig, episodes: Episodes, node: Hardware | None) -> Cou
 
 
 def _step_seconds(run: RunConfig, episodes: Episodes, sketch: Sketch, node: Hardware) -> tuple[float, ...]:
-    """Of generation, training and synchronisation in a step. Calls wait one after another, each for its longest path;
-    training computes each trained token once, without contexts."""
+    """Seconds of generation, training and synchronisation in a step. Calls run one after another, each as long as its
+    longest path. Training computes each trained token once, without contexts."""
     assumed, gpus = known().assumptions, node.gpus * run.profile.nodes
     parameters, scale = model_shape(run.model.name, run.model.path).parameters, run.budget.tasks_per_step / sketch.tasks
     # a parameter and token take 2 operations forward, 4 backward, and 2 where layers are computed again
@@ -175,8 +171,9 @@ def _step_seconds(run: RunConfig, episodes: Episodes, sketch: Sketch, node: Hard
 
 
 def call_seconds(run: RunConfig, node: Hardware, episodes: Episodes, turns: Sequence[int]) -> float:
-    """Of a call whose paths have so many turns: a decoding step for each token of the longest, or more where engines do
-    not take all paths at once. A step reads the weights; each token reads its keys and values, and is computed."""
+    """Seconds of a call whose paths have these `turns`. It takes a decoding step for each token of the longest path, or
+    more if engines cannot take all paths at once. A step reads the weights; each token reads its keys and values, and
+    is computed."""
     shape, assumed = model_shape(run.model.name, run.model.path), known().assumptions
     parallel = int(memory.verl_setting(run, "rollout.tensor_model_parallel_size", 1))
     read = 1 / (parallel * node.memory_tb_s * 1e12 * assumed["bandwidth_share"])  # seconds a byte
@@ -189,8 +186,8 @@ def call_seconds(run: RunConfig, node: Hardware, episodes: Episodes, turns: Sequ
 
 
 def _evaluations(element: Element) -> list[int]:
-    """Rollouts of each of the run's own evaluations, before, during and after, and of its benchmarks; of a run that
-    another experiment trains, those of benchmarks that it is not evaluated on there."""
+    """Rollouts of each evaluation of a run: before, during and after training, and on its benchmarks. Of a run that
+    another experiment trains: only of benchmarks that that experiment does not have."""
     run, evaluation = element.run, element.run.evaluation
     during = run.budget.rollouts // evaluation.every_rollouts if evaluation.every_rollouts and memory.trains(run) else 0
     samples = [evaluation.samples] * (1 + evaluation.paper)
@@ -210,8 +207,8 @@ def _evaluations(element: Element) -> list[int]:
 
 
 def task_count(data: DataConfig) -> int:
-    """Tasks of a data set: of its file or, before it is prepared, of the registry's set of that name; `count` at most.
-    Raises DataError where neither says."""
+    """How many tasks a data set has, at most `count`: by its file or, before it is prepared, by the registry. Raises
+    DataError if neither says."""
     if data.file is None:
         return data.count or 0
     file, listed = Path(data.file), REGISTRY.get(Path(data.file).stem)
@@ -220,7 +217,7 @@ def task_count(data: DataConfig) -> int:
 
 
 def summary(planned: Plan) -> str:
-    """The plan in some ten lines; each task has its own, with the hours of its elements."""
+    """The plan in some ten lines, with one line for each task's hours."""
     rows, run, total = planned.rows, planned.rows[0].run, planned.sum
     count, misfits = total(lambda row: 1), total(lambda row: not row.fits)
     models = ", ".join(dict.fromkeys(row.run.model.name for row in rows))

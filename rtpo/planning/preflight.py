@@ -34,47 +34,47 @@ from rtpo.run.tasks import load_tasks
 from rtpo.tools.search.bm25 import Bm25Index
 
 USED_GIB = 1.0
-"""what may be taken of a GPU's memory by others before it counts as in use"""
+"""used memory above which a GPU counts as in use"""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """memory_gib: in all. used_gib: of it, by anyone."""
+    """A GPU as nvidia-smi reports it."""
 
     index: int
-    memory_gib: float
-    used_gib: float
+    memory_gib: float  # in total
+    used_gib: float  # by all processes
 
 
 def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence[str] = ()) -> list[str]:
-    """A sentence for each thing that is missing or does not fit; nothing is made or changed: files, packages, settings,
-    whether an element fits the profile's machine where that is known (rtpo/planning/hardware.yaml) and the memory that
-    is asked for, and room for all elements' saves. here: also whether this machine can run an element (GPUs, sandbox,
-    servers), and room for one element's saves alone. evaluation: overrides of experiments/evaluate.py."""
+    """A sentence for each thing that is missing or does not fit; nothing is changed. Checked are files, packages,
+    settings, memory and room for all elements' saves. Memory must fit the request, and the profile's machine if
+    rtpo/planning/hardware.yaml knows it. here: also check that this machine can run an element (GPUs, sandbox,
+    servers), with room for one element's saves only. evaluation: overrides of experiments/evaluate.py."""
     from rtpo.verl_harness.session import package_problems, settings_of  # brings Ray
 
     runs = [element.run for element in experiment.elements]
     faults: list[str] = []
     for run in runs:
-        faults += _said(check_model_of, run)
-        faults += _said(_check_folder, run)
-        faults += _said(_check_beside, run)
+        faults += _refusals(check_model_of, run)
+        faults += _refusals(_check_folder, run)
+        faults += _refusals(_check_beside, run)
     for run in {(run.model.path, run.algorithm_config.rollout_context): run for run in runs}.values():
-        if not _said(check_model_of, run):
-            faults += _said(chat_format, run)
-            faults += _said(model_shape, run.model.name, run.model.path)
+        if not _refusals(check_model_of, run):
+            faults += _refusals(chat_format, run)
+            faults += _refusals(model_shape, run.model.name, run.model.path)
     benchmarks, refused = _benchmarks(experiment.elements, evaluation)
     faults += refused
     tasks = [run.task for run in runs]
     data = [(task, task.train) for task in tasks] + [(task, task.held_out) for task in [*tasks, *benchmarks]]
     for task, source in {(task.env, source): (task, source) for task, source in data if source.file}.values():
-        faults += _said(load_tasks, task, source)
+        faults += _refusals(load_tasks, task, source)
     for task in {(task.env, task.env_settings): task for task in [*tasks, *benchmarks]}.values():
-        faults += _said(_check_tools, task, here)
+        faults += _refusals(_check_tools, task, here)
     wrong = []
     for run in {repr(run.verl): run for run in runs}.values():
-        wrong += _said(settings_of, run)
-    if wrong:  # what follows reckons with these settings
+        wrong += _refusals(settings_of, run)
+    if wrong:  # the checks below need valid settings
         return list(dict.fromkeys([*faults, *wrong]))
     for run in runs:
         faults += [*_setting_problems(run, experiment), *package_problems(run.profile)]
@@ -86,7 +86,7 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
 
 def notes(experiment: Experiment, *, evaluation: Sequence[str] = ()) -> list[str]:
     """A sentence for each file of mathematics with golds that no answer can equal; none for files that `problems`
-    refuses. A prepared file's manifest says it, of others all golds are graded."""
+    refuses. The manifest of a prepared file lists them; in other files all golds are graded."""
     benchmarks, _ = _benchmarks(experiment.elements, evaluation)
     tasks = [element.run.task for element in experiment.elements]
     data = [(task, task.train) for task in tasks] + [(task, task.held_out) for task in [*tasks, *benchmarks]]
@@ -111,13 +111,13 @@ def _gold_sentences(task: TaskConfig, source: DataConfig) -> list[str]:
 
 
 def _is_done(run: RunConfig) -> bool:
-    """Damaged frames are said elsewhere."""
+    """Whether the run is finished. Other checks report damaged frames."""
     with suppress(DataError):
         return RunFolder(run.folder).is_finished or kept_run(run.folder) is not None
     return False
 
 
-def _said(check: Callable[..., object], *arguments: object) -> list[str]:
+def _refusals(check: Callable[..., object], *arguments: object) -> list[str]:
     try:
         check(*arguments)
     except RTPOError as error:
@@ -129,8 +129,8 @@ def _said(check: Callable[..., object], *arguments: object) -> list[str]:
 
 
 def _check_folder(run: RunConfig) -> None:
-    """Raises DataError for a run of another configuration, in its folder or kept as frames, and for a finished one of
-    another model's weights."""
+    """Raises DataError if the run's folder, or kept frames, hold a run with another configuration, or a finished run of
+    another model."""
     folder = RunFolder(run.folder)
     if (run.folder / "config.yaml").exists() and folder.has_trained:
         folder.check(run.as_dict())
@@ -141,7 +141,7 @@ def _check_folder(run: RunConfig) -> None:
 
 
 def _check_beside(run: RunConfig) -> None:
-    """Raises DataError where a run of the same label in the same experiment has other settings: no table takes both."""
+    """Raises DataError if a run with the same label and experiment has other settings: a table must not mix them."""
     known: dict[str, Mapping[str, Any]] = {
         kept.name: kept.config for place in places(run.folder) for kept in kept_runs(place).values()
     }
@@ -154,7 +154,7 @@ def _check_beside(run: RunConfig) -> None:
             continue
         if different := differences(config, run.as_dict()):
             raise DataError(
-                f"{name} in {run.results} is of the same label and experiment, and tables would take both together; "
+                f"{name} in {run.results} has the same label and experiment, and tables would mix the two; "
                 f"different: {some_of(different)}. {OWN_FOLDER}"
             )
 
@@ -165,7 +165,7 @@ def _weights_sha256(folder: str) -> dict[str, str]:
 
 
 def _benchmarks(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[list[TaskConfig], list[str]]:
-    """The tasks of all benchmarks that elements are evaluated on, and why they are refused where they are."""
+    """The tasks of the elements' benchmarks, and sentences on why they are refused."""
     names = list(dict.fromkeys(name for element in elements for name in element.benchmarks))
     if not names:
         return [], []
@@ -177,7 +177,7 @@ def _benchmarks(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[
 
 
 def _check_tools(task: TaskConfig, here: bool) -> None:
-    """Whatever can be tried: on a machine that an element runs on all of it, elsewhere files and packages alone."""
+    """Check a task's tools: all of them if elements run here, otherwise only files and packages."""
     settings = task.env_settings
     if here:
         environment_facts(task.env, settings)
@@ -205,7 +205,7 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
     machine = known().hardware.get(profile.name)
     if machine is not None or profile.platform == "cpu":
         node = None if machine is None else replace(machine, gpus=profile.processes)
-        with suppress(DataError):  # of a model whose shape is not known, which `problems` says
+        with suppress(DataError):  # of an unknown model shape, which `problems` reports
             yield from memory_problems(run, node, asked.memory_gb)
 
 
@@ -213,15 +213,15 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
 
 
 def _disk_problems(runs: Sequence[RunConfig], experiment: Experiment, here: bool) -> Iterator[str]:
-    """Of the runs, `launch.at_once` write a save at one time, beside those that are kept."""
+    """Check the room for all saves that are kept, and for those that `launch.at_once` runs write at one time."""
     sizes, most = [], 0
     for run in runs:
         size = Saves(0, 0)
-        with suppress(DataError):  # of a model whose shape is not known, which `problems` says
+        with suppress(DataError):  # of an unknown model shape, which `problems` reports
             size = saves(run)
-        there = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
-        sizes.append(Saves(max(0, size.kept - there), size.writing))
-        most = max(most, size.kept + size.writing - there)
+        on_disk = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
+        sizes.append(Saves(max(0, size.kept - on_disk), size.writing))
+        most = max(most, size.kept + size.writing - on_disk)
     place, free = free_space(runs[0].results if runs else ".")
     needed = most if here else room(sizes, experiment.at_once, experiment.keep)
     if needed > free:
@@ -240,24 +240,24 @@ def _machine_problems(runs: Sequence[RunConfig]) -> Iterator[str]:
     if all(run.profile.platform == "cpu" for run in runs):
         return
     try:
-        there = gpus()
+        available = gpus()
         for run in runs:
-            yield from _gpu_problems(run, there)
+            yield from _gpu_problems(run, available)
     except MachineError as error:
         yield str(error)
 
 
-def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
+def _gpu_problems(run: RunConfig, available: Sequence[Gpu]) -> Iterator[str]:
     profile = run.profile
-    if len(there) < profile.processes:
+    if len(available) < profile.processes:
         needed = f"profile {profile.name} needs {profile.processes} GPU(s) on a node"
-        yield f"{needed}, and {len(there)} can be seen here: ask for more, or choose another profile."
+        yield f"{needed}, and {len(available)} can be seen here: ask for more, or choose another profile."
         return
-    for gpu in there[: profile.processes]:
+    for gpu in available[: profile.processes]:
         if gpu.used_gib > USED_GIB:
             yield f"GPU {gpu.index} is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.0f} GiB are taken; free it."
-    here = Hardware("this machine", profile.processes, min(gpu.memory_gib for gpu in there))
-    with suppress(DataError):  # of a model whose shape is not known, which `problems` says
+    here = Hardware("this machine", profile.processes, min(gpu.memory_gib for gpu in available))
+    with suppress(DataError):  # of an unknown model shape, which `problems` reports
         yield from gpu_problems(run, here)
 
 
@@ -276,22 +276,22 @@ def _ray_problems(run: RunConfig) -> Iterator[str]:
 
 
 def gpus() -> list[Gpu]:
-    """Those that a process here may use, as nvidia-smi says; none without it. Raises MachineError when it fails."""
+    """The GPUs that a process here may use, by nvidia-smi; none without it. Raises MachineError if it fails."""
     command = ["nvidia-smi", "--query-gpu=index,memory.total,memory.used", "--format=csv,noheader,nounits"]
     if shutil.which(command[0]) is None:
         return []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise MachineError(f"nvidia-smi fails ({(done.stderr or done.stdout).strip()}): have the driver looked at.")
+        raise MachineError(f"nvidia-smi fails ({(done.stderr or done.stdout).strip()}): check the driver.")
     try:
         rows = [tuple(map(int, line.split(","))) for line in done.stdout.splitlines() if line.strip()]
         all_gpus = [Gpu(index, total / 1024, used / 1024) for index, total, used in rows]
     except ValueError:
-        raise MachineError(f"nvidia-smi says {done.stdout.strip()!r} (MIG, or a lost GPU): mend that.") from None
+        raise MachineError(f"nvidia-smi says {done.stdout.strip()!r} (MIG, or a lost GPU): mend that first.") from None
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return all_gpus
     chosen = [word.strip() for word in visible.split(",") if word.strip()]
     if all(map(str.isdigit, chosen)):
         return [gpu for gpu in all_gpus if str(gpu.index) in chosen]
-    return all_gpus[: len(chosen)]  # by names that nvidia-smi's list does not have
+    return all_gpus[: len(chosen)]  # chosen by UUID, which the list above lacks

@@ -1,8 +1,8 @@
-"""What a step of an algorithm does, counted by running its own `step` over a table (`rtpo.theory.tabular`).
+"""Counts what a step of an algorithm does, by running its own `step` on a tabular problem (`rtpo.theory.tabular`).
 
-An action stands for a turn. Paths end after each turn with the same chance, so that whole episodes have the mean number
-of turns that is assumed. Nothing is learned: the trainer's log-probs are one nat from the engine's, so that a
-synchronisation that depends on drift is counted wherever it may come.
+An action stands for a turn. Paths end after each turn with the same probability, so that whole episodes have the
+assumed mean number of turns. Nothing is learned. The trainer's log-probs are one nat from the engine's, so every
+synchronisation that depends on drift is counted.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from rtpo.types import Boundary, Floats, Group, Role, Task, TrainRow
 from rtpo.verbs import Loss, Update
 
 TASKS = 16
-"""of a sketch, in steps of the run's size, or in one where that is larger"""
+"""tasks of a sketch, in steps of the run's size, or in one step if that is larger"""
 ACTIONS = 4096
 
 
 class Sketch(TabularHarness):
-    """`rtpo.verbs.Harness` that counts. ledger: rollouts, optimizer steps, and turns in place of tokens. steps, tasks:
-    taken. calls: of `rollout`, charged. phases: synchronisations asked for inside steps. trained, scored: turns that
-    optimizer steps train, and those in forward passes alone. waits: of each call, the turns of every path."""
+    """A `rtpo.verbs.Harness` that counts. ledger: rollouts, optimizer steps, and turns in place of tokens. steps,
+    tasks: taken so far. calls: charged calls of `rollout`. phases: synchronisations that steps request. trained,
+    scored: turns in optimizer steps, and in forward passes only. waits: of each call, the turns of every path."""
 
     def __init__(self, run: RunConfig, episodes: Episodes) -> None:
         ends, over = chance_of_ending(episodes.turns, run.task.max_turns), TASKS
@@ -45,7 +45,8 @@ class Sketch(TabularHarness):
         self.waits: list[list[int]] = []
 
     def take_steps(self) -> Self:
-        """The algorithm's steps on some tasks, each with the share of the budget in the middle of its part of a run."""
+        """Take the algorithm's steps on TASKS tasks, spread over a run's budget: each sees the share in the middle of
+        its part."""
         algorithm, config, tasks = self._run.descriptor, self._run.algorithm_config, self._run.budget.tasks_per_step
         tasks = min(tasks, TASKS)
         steps = -(-TASKS // tasks)
@@ -79,7 +80,7 @@ class Sketch(TabularHarness):
         if not rows:
             return Update(0, self.policy_version, [])
         logprobs, steps = self.score(rows), 0
-        if not (before or loss.old_logprobs == "recompute"):  # of some rows alone, for diagnostics
+        if not (before or loss.old_logprobs == "recompute"):  # only some rows are scored, for diagnostics
             self.scored -= (1 - self._run.profile.scored_share) * sum(map(len, logprobs))
         for packed in training_batches(rows, logprobs, loss, epochs=epochs, count=minibatches):
             self.trained += int(packed.mask.sum())
@@ -99,13 +100,14 @@ class Sketch(TabularHarness):
 
 
 def chance_of_ending(mean: float, most: int) -> float:
-    """After each turn, so that episodes of at most `most` turns have `mean` of them."""
+    """The probability of ending after each turn with which episodes of at most `most` turns have `mean` turns on
+    average."""
     if mean >= most:
         return 0.0
     return float(brentq(lambda ends: sum((1 - ends) ** k for k in range(most)) - mean, 0.0, 1.0))
 
 
 def longest_path(turns: Sequence[int], mean: float, limit: int) -> float:
-    """Tokens of the longest of paths with so many turns, whose tokens are drawn: exponential, `limit` at most."""
+    """Tokens of the longest path; turns: of each path. A turn's tokens are drawn: exponential, at most `limit`."""
     drawn = np.random.default_rng(len(turns)).exponential(mean, (len(turns), max(turns, default=0))).clip(max=limit)
     return float((drawn * (np.arange(drawn.shape[1]) < np.array(turns)[:, None])).sum(axis=1).max(initial=0))
