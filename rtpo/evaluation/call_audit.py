@@ -1,4 +1,4 @@
-"""What the paper's audit of tool calls asks of an episode (tab:supp_gsm8k_audit)."""
+"""Facts about an episode's tool calls, for the paper's audit (tab:supp_gsm8k_audit)."""
 
 import ast
 import re
@@ -11,10 +11,7 @@ from rtpo.types import Rollout
 
 
 def call_audit(rollout: Rollout, replies: Sequence[str]) -> dict[str, Any] | None:
-    """None for an episode without a call. replies: the text of each turn. repeated: replies that call as an earlier one
-    did, word for word after the thinking. programs, valid_programs: Python programs that could be read, and those of
-    them that Python can parse. answer_first: whether an accepted answer stands in what was written before the first
-    call."""
+    """The audit of an episode's calls; None for an episode without a call. replies: the text of each turn."""
     calling = [index for index, turn in enumerate(rollout.turns) if turn.calls]
     if not calling:
         return None
@@ -26,9 +23,10 @@ def call_audit(rollout: Rollout, replies: Sequence[str]) -> dict[str, Any] | Non
     answer = rollout.task.answer
     accepted = answer if isinstance(answer, list | tuple) else (answer,)
     return {
-        "repeated": len(said) - len(set(said)),
-        "programs": len(programs),
-        "valid_programs": sum(_parses(program) for program in programs),
+        "repeated": len(said) - len(set(said)),  # replies that call as an earlier one did, word for word after thinking
+        "programs": len(programs),  # in Python, that could be read
+        "valid_programs": sum(_parses(program) for program in programs),  # of these, those that Python can parse
+        # whether an accepted answer was written before the first call
         "answer_first": any(_stands_in(str(text), before) for text in accepted),
     }
 
@@ -43,5 +41,5 @@ def _parses(program: str) -> bool:
 
 
 def _stands_in(answer: str, text: str) -> bool:
-    """As a word of its own: 14 does not stand in 140 or 1.14."""
+    """Whether an answer stands in a text as a whole word: 14 does not stand in 140 or 1.14."""
     return bool(answer) and re.search(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\d)", text) is not None

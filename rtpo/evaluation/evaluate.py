@@ -1,4 +1,4 @@
-"""A checkpoint played on benchmarks, each in a folder of its own, on from where it was left."""
+"""Evaluate a checkpoint on benchmarks, each in its own folder; a stopped evaluation resumes."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -29,12 +29,12 @@ from rtpo.run.records import RunFolder
 
 Summary = dict[str, Any]
 Summarise = Callable[[Sequence[Line], Sequence[int]], Summary]
-"""of an evaluation's lines and the ks of pass@k"""
+"""makes a summary from an evaluation's lines and the ks of pass@k"""
 
 
 def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]:
-    """Evaluate what is not evaluated yet; returns every benchmark's summary, which `summarise` makes of its lines. All
-    panels, folders and environments are looked at before the first question is played. Raises RTPOError."""
+    """Play the questions that have not been played. Returns each benchmark's summary, which `summarise` makes from its
+    lines. All panels, folders and environments are checked before the first question. Raises RTPOError."""
     checkpoint = find_checkpoint(config)
     check_positions(checkpoint, config.benchmarks)
     if checkpoint.rollout_context not in (None, config.rollout_context):
@@ -69,7 +69,7 @@ def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]
 def _play(
     config: EvaluateConfig, opened: Opened, chat: ChatFormat, panel: Panel, folder: RunFolder, lines: list[Line]
 ) -> None:
-    """The questions that have no lines yet; `lines` and the folder get theirs."""
+    """Play the questions without lines, and add their lines to `lines` and to the folder."""
     engine, version = opened
     world = EpisodeWorld(engine, chat, panel.task.make_env, panel.task.limits, config.rollout_context, config.seed)
     done = {line["position"] for line in lines}
@@ -78,9 +78,9 @@ def _play(
         tqdm(total=len(panel.tasks), initial=len(done), unit="question", desc=panel.name, disable=None) as bar,
     ):
 
-        def write(of_question: list[Line]) -> None:
-            folder.append_for_good(SAMPLES, of_question)
-            lines.extend(of_question)
+        def write(question_lines: list[Line]) -> None:
+            folder.append_for_good(SAMPLES, question_lines)
+            lines.extend(question_lines)
             bar.update()
 
         play(world, panel, config, version, done, write)

@@ -1,4 +1,4 @@
-"""Evaluation: a panel of questions played by a policy, recorded question by question, resumed where it was left
+"""A policy plays a panel of questions. Each is recorded as it ends, so that an evaluation can resume
 (docs/run/evaluation.md)."""
 
 import asyncio
@@ -40,48 +40,42 @@ SCHEMA = 1
 """of manifests, summaries and lines"""
 SAMPLES = "samples.jsonl"
 GROUPED_BY = ("level", "category")
-"""of a question's meta, what a benchmark's parts are told by"""
+"""keys of a question's meta that tell a benchmark's parts apart"""
 QA_ENVIRONMENTS = ("search",)
-"""those with short answers, which are scored besides the reward"""
+"""environments with short answers, which are scored besides the reward"""
 
 _MARKUP = re.compile(rf"{BOX}\{{|</?(?:think|tool_call)>")
-"""which would be one token with the word after it"""
+"""markup that would form one token with the next word"""
 
 Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """Everything of an evaluation. checkpoint: a run's folder, a Hugging Face model folder, or the address of a server
-    (`endpoint`). machine: the profile that a model folder is served with through verl, such as a100x8; null decodes it
-    in this process. label: of the checkpoint in the records; null for one made of its name. data: the folder of
-    prepared files. benchmarks: by name, of configs/benchmarks/; each evaluates its held-out set. search, reward: what
-    those of them that search share. limit: the most questions of each; null for all. samples: rollouts a question. ks:
-    of pass@k and pass^k. batch: questions in flight. contexts: questions of each benchmark, the first ones, whose
-    samples keep their turns with the contexts that the policy saw."""
+    """The whole configuration of an evaluation."""
 
-    checkpoint: Text
+    checkpoint: Text  # a run's folder, a Hugging Face model folder, or a server's address (`endpoint`)
     experiment_name: FolderName
-    label: str | None
+    label: str | None  # of the checkpoint in the records; null makes one from its name
     results: Text
-    data: Text
-    limit: Count | None
-    search: SearchSettings
+    data: Text  # the folder of prepared files
+    limit: Count | None  # the most questions of each benchmark; null: all
+    search: SearchSettings  # for all benchmarks that search, as is reward
     reward: QASettings
     seed: int
-    samples: Million
-    ks: tuple[int, ...]
-    batch: Count
+    samples: Million  # rollouts a question
+    ks: tuple[int, ...]  # of pass@k and pass^k
+    batch: Count  # questions in flight
     contexts: Natural
     rollout_context: RolloutContext
     decoding: SamplingConfig
-    machine: str | None
+    machine: str | None  # profile that serves a model folder by verl, such as a100x8; null decodes it in this process
     endpoint: EndpointSettings
-    benchmarks: dict[str, TaskConfig]
+    benchmarks: dict[str, TaskConfig]  # by name in configs/benchmarks/; each evaluates its held-out set
 
     @property
     def sampling(self) -> Sampling:
-        """Raises ConfigError for values that cannot be."""
+        """The decoding, for an engine. Raises ConfigError for a value out of range."""
         return Sampling(self.decoding.temperature, self.decoding.top_p, self.decoding.top_k)
 
 
@@ -104,12 +98,12 @@ def _problems(config: EvaluateConfig) -> Iterator[str]:
         path = f"benchmarks.{name}"
         yield from task.problems(path)
         if task.held_out.file is None and task.held_out.count is None:
-            yield f"{path}.held_out.file is missing, and held_out.count too: a panel is a file's, or generated."
+            yield f"{path}.held_out.file is missing, and held_out.count too: name a file, or say how many to generate."
 
 
 @contextmanager
 def benchmark_named(name: str) -> Iterator[None]:
-    """Errors that say which benchmark they are of."""
+    """Begin error messages with the benchmark's name."""
     try:
         yield
     except RTPOError as error:
@@ -118,16 +112,17 @@ def benchmark_named(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A benchmark's questions, in the order of their file or generator. facts: what its environment's check said."""
+    """A benchmark's questions, in the order of their file or generator."""
 
     name: str
     task: TaskConfig
     tasks: tuple[Task, ...]
-    facts: dict[str, Any]
+    facts: dict[str, Any]  # from the environment's check
 
 
 def load_panel(name: str, task: TaskConfig, chat: ChatFormat, limit: int | None) -> Panel:
-    """The first `limit` questions, or all. Raises as `load_tasks`, `check_prompts` and the environment's check."""
+    """Load a benchmark's first `limit` questions, or all. Raises as `load_tasks`, `check_prompts` and the environment's
+    check."""
     with benchmark_named(name):
         tasks = load_tasks(task, task.held_out)[:limit]
         check_prompts(tasks, task, chat)
@@ -142,9 +137,9 @@ def play(
     done: set[int],
     write: Callable[[list[Line]], None],
 ) -> None:
-    """Play the questions that are not `done`, `config.batch` at once; `write` is given the lines of each as it ends.
-    version: of the weights that every turn must be sampled with. Once an episode fails no question is begun; those in
-    flight are played to their end and written, and what the episode raised is raised."""
+    """Play the questions that are not `done`, `config.batch` at once; `write` gets each question's lines as it ends.
+    version: of the weights that must sample every turn. After an episode fails, no question begins; those in flight are
+    finished and written, then the error is raised."""
     waiting = ((position, task) for position, task in enumerate(panel.tasks) if position not in done)
     failures: list[BaseException] = []
 
@@ -199,15 +194,14 @@ async def _sample(
 
 
 def episode_facts(rollout: Rollout, chat: ChatFormat, is_qa: bool) -> Line:
-    """What a line has of an episode. `answer` is the final reply's text after its thinking, None without one;
-    `extracted` what its last box holds."""
+    """The part of a line that describes its episode."""
     said = [turn.output_ids[:-1] if turn.stop is StopReason.STOP else turn.output_ids for turn in rollout.turns]
     replies = [chat.decode(ids) for ids in said]
     answer = visible_text(replies[-1]) if rollout.termination is Termination.ANSWERED else None
     extracted = None if answer is None else last_box(answer)
     return {
-        "answer": answer,
-        "extracted": extracted,
+        "answer": answer,  # the final reply's text after its thinking; None without one
+        "extracted": extracted,  # what its last box holds
         "grade": rollout.grade.outcome.value,
         "reward": rollout.grade.reward,
         "detail": rollout.grade.detail,
@@ -222,8 +216,7 @@ def episode_facts(rollout: Rollout, chat: ChatFormat, is_qa: bool) -> Line:
 
 
 def qa_scores(task: Task, extracted: str | None, answer: str | None, replies: Sequence[str]) -> dict[str, Any] | None:
-    """Exact match and token F1 of the extracted answer, span F1 of the final reply's text; output hits on that text and
-    on all that the policy wrote. None where no accepted answer has a token."""
+    """Scores of a short answer; None if no accepted answer has a token."""
     answers = tuple(map(str, task.answer))
     text = _MARKUP.sub(" ", answer or "")
     try:
@@ -231,10 +224,10 @@ def qa_scores(task: Task, extracted: str | None, answer: str | None, replies: Se
     except ValueError:
         return None
     return {
-        "em": float(boxed.exact),
+        "em": float(boxed.exact),  # exact match of the extracted answer, as f1 is its token F1
         "f1": boxed.f1,
-        "span_f1": final.span_f1,
-        "answer_hit": float(output_hit(answers, [text])),
+        "span_f1": final.span_f1,  # of the final reply's text
+        "answer_hit": float(output_hit(answers, [text])),  # in that text; output_hit: in all that the policy wrote
         "output_hit": float(output_hit(answers, [_MARKUP.sub(" ", reply) for reply in replies])),
     }
 
@@ -243,7 +236,7 @@ def qa_scores(task: Task, extracted: str | None, answer: str | None, replies: Se
 
 
 def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """What decides an evaluation's lines: a folder holds those of one."""
+    """The settings that determine an evaluation's lines. A folder holds the lines of one identity."""
     task, file = panel.task, panel.task.held_out.file
     uids = json.dumps([task.uid for task in panel.tasks]).encode()
     whole = {

@@ -1,4 +1,4 @@
-"""What can be evaluated: a run's last save, a Hugging Face model folder, a server. Each gives an engine.
+"""What can be evaluated: a run's last save, a Hugging Face model folder, a server. Each opens an engine.
 
 torch and transformers are imported where they are used, so that a command's refusals do not wait for them.
 """
@@ -34,16 +34,14 @@ Opened = tuple[Engine, int]
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """label: of its records. identity: what it is, for them. open: start its engine, which may take minutes.
-    rollout_context: that it was trained in, None where that is not known. positions: the longest context, None where
-    that is not known."""
+    """A policy to evaluate."""
 
-    label: str
-    identity: dict[str, Any]
+    label: str  # of its records
+    identity: dict[str, Any]  # what the records say about it
     tokenizer: Any
-    open: Callable[[], Opened]
-    rollout_context: RolloutContext | None = None
-    positions: int | None = None
+    open: Callable[[], Opened]  # starts its engine, which may take minutes
+    rollout_context: RolloutContext | None = None  # that it was trained in; None: unknown
+    positions: int | None = None  # the longest context; None: unknown
 
 
 def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
@@ -99,7 +97,7 @@ def _served(config: EvaluateConfig) -> Checkpoint:
 
 def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
     run = None
-    if config.machine is not None:  # one that would start from this model; no step of it is taken
+    if config.machine is not None:  # a run from this model, of which no step is taken
         tree = composed("train", ["task=math_paper", f"profile={config.machine}"])
         tree.model = {"name": path.resolve().name, "path": str(path)}
         run = compose_run(tree)
@@ -127,7 +125,8 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
 
 
 def _weights(path: Path) -> Any:
-    """transformers' model with all of them: a missing one would be drawn at random. Raises DataError."""
+    """The model by transformers. Raises DataError for missing or unknown weights; transformers would draw missing ones
+    at random."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -162,7 +161,7 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
     }
 
     def opened() -> Opened:
-        with folder.held():  # a run that goes on may delete its save
+        with folder.held():  # a run in progress may delete its save
             return _through_verl(run, (save.folder, version), benchmarks)
 
     return Checkpoint(
@@ -176,10 +175,10 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
 
 
 def _through_verl(run: RunConfig, save: tuple[Path, int] | None, benchmarks: Mapping[str, TaskConfig]) -> Opened:
-    """The engine that training uses, with room for these benchmarks, and the initial weights or those of a save."""
+    """The engine of training, with room for these benchmarks' contexts, and with the initial weights or a save's."""
     from rtpo.verl_harness.session import open_backend
 
-    if not run.is_embedded:  # the embedded decoder has no lengths
+    if not run.is_embedded:  # the embedded decoder has no such settings
         verl = OmegaConf.create(run.verl)
         verl.actor_rollout_ref.rollout.update(
             prompt_length=max(task.max_prompt_tokens for task in benchmarks.values()),
