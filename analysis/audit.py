@@ -4,8 +4,8 @@
     python analysis/audit.py trunks RUN --points 5             how training paths from a task ended and what they cost
     python analysis/audit.py airline RUN --tasks FOLDER        held-out airline episodes
 
-RUN is the folder of the run. Paths from a task are RTPO's trunks and other methods' chains. `trunks` takes them in the
-order of training and splits them into --points equal parts.
+RUN is the folder of the run. A path from a task is a trunk of RTPO or a chain of another method. `trunks` splits these
+paths, in the order of training, into --points equal parts.
 """
 
 import sys
@@ -33,7 +33,7 @@ FOLDER = "folder of a finished run; for `tools`, of one of its evaluations"
 
 
 def _rows(kind: str, *frames: pd.DataFrame) -> list[tuple[str, ...]]:
-    """The rows of audit.yaml, a column a frame of episodes."""
+    """The rows of audit.yaml, with one column for each frame of episodes."""
     return [
         (title, *(number(value_of(name, frame), digits, METRICS[name].scale) for frame in frames))
         for name, digits, title in ROWS[kind]
@@ -52,8 +52,8 @@ def _check_finished(folder: Path, what: str) -> None:
 
 
 def trunk_table(folder: Path, points: int) -> Table:
-    """The graded paths of training that began at a task, in its order: RTPO's trunks, other methods' chains. Raises
-    DataError for a run without any, and for more parts than paths."""
+    """How the graded training paths from a task ended, in the order of training. Raises DataError for a run without
+    such a path, and for more parts than paths."""
     _check_finished(folder, "run")
     paths = load_paths(folder)
     paths = paths[paths["parent"].isna() & paths["reward"].notna()] if len(paths) else paths
@@ -72,8 +72,8 @@ def trunk_table(folder: Path, points: int) -> Table:
 
 
 def tool_table(folder: Path, first: int) -> Table:
-    """The first sample of each of the `first` questions. Raises DataError for an evaluation of fewer, and for one whose
-    version kept no audit."""
+    """The tool calls in the first sample of each of the `first` questions. Raises DataError for an evaluation with
+    fewer questions, and for one made before evaluations kept an audit."""
     _check_finished(folder, "evaluation")
     samples = load_samples(folder)
     samples = samples[samples["sample"] == 0]
@@ -101,8 +101,8 @@ def tool_table(folder: Path, first: int) -> Table:
 
 
 def airline_table(folder: Path, tasks: Path) -> Table:
-    """The held-out episodes after training, beside an agent that does nothing. Raises DataError for a run without any,
-    and for one that was evaluated on other tasks."""
+    """The held-out episodes after training, compared with an agent that does nothing. Raises DataError for a run
+    without such episodes, and for a run evaluated on other tasks."""
     _check_finished(folder, "run")
     answers, wanted = load_run(folder).answers, read_criteria(tasks / "tasks.json")
     answers = answers[(answers["when"] == "after") & (answers["mode"] == "sampled") & answers["reward"].notna()]
@@ -111,7 +111,7 @@ def airline_table(folder: Path, tasks: Path) -> Table:
     frame = episodes(answers)
     names = frame["unit"].str.rpartition("/")[2]
     if len(unknown := frame.loc[~names.isin(list(wanted)), "unit"]):
-        raise DataError(f"{unknown.iloc[0]} of {folder} is no task of {tasks}: give the tasks it was evaluated on.")
+        raise DataError(f"{unknown.iloc[0]} of {folder} is not a task of {tasks}: give the tasks of its evaluation.")
     is_no_op = names.map(lambda name: float(wanted[name].no_op_scores))
     needs_write = names.map(lambda name: bool(wanted[name].needs_write))
     rows = [
@@ -140,7 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
     kinds = parser.add_subparsers(dest="kind", required=True)
     for kind, (_, option, settings) in AUDITS.items():
         command = kinds.add_parser(kind, description=__doc__)
-        # a record knows the folders it lies in by name, which a relative path may lack
+        # a manifest names the folders around it, and a relative path may lack their names
         command.add_argument("folder", type=lambda folder: Path(folder).absolute(), metavar="RUN", help=FOLDER)
         command.add_argument("--format", choices=sorted(FORMATS), default="md", help="default: %(default)s, Markdown")
         command.add_argument(option, dest="option", **settings)

@@ -1,8 +1,8 @@
 """The study `fair` (configs/study/fair.yaml): its comparisons, from results/fair/predicted.json and the runs' frames,
 and the tables of docs/results/when.md.
 
-The family is what the page decides; every other comparison is exploratory. A comparison over several tasks is of their
-mean, since the same warm starts and seeds run them all.
+The page tests the comparisons of the primary family; all others are exploratory. A comparison over several tasks is of
+the mean over tasks, because the same warm starts and seeds run all of them.
 """
 
 import json
@@ -33,17 +33,17 @@ PLANNED = "Success, T = 0.6"
 WALKS = ("walk_early", "walk_even", "walk_late")
 
 LEAST = 0.03
-"""the smallest difference of interest"""
+"""the smallest success difference of interest"""
 ROOM = 0.05
-"""what state values outside the budget add to exact GRPO, at least, where credit can be told"""
+"""a task has room for credit if state values, which are not charged, raise exact GRPO's success by at least this"""
 CONTEXTS_AGAINST = "grpo"
-"""GRPO on flattened history: what is compared with it differs in contexts, which need no room for credit"""
+"""GRPO on flattened history: a comparison with it tests contexts, and needs no room for credit"""
 MEASURED = {
     "Untrained": ("before", "grpo_exact_room"),
     "Exact GRPO": ("after", "grpo_exact_room"),
     "State values": ("after", "state_values_room"),
 }
-"""when, and of which runs, each column of the table of room is measured"""
+"""evaluation and label of each column of the table of room"""
 SPENT = {
     "Rollouts": ("rollouts", 1.0),
     "Generated tokens, k": ("generated_tokens", 1e-3),
@@ -57,27 +57,24 @@ SPENT = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """configuration minus against, on the mean of tasks; predicted to lie from low to high, if predicted. in_family: of
-    the family. Of what has runs, here: the interval for these warm starts. elsewhere: for others, warm starts being
-    random. p: of no difference, for these. adjusted: by Holm over the family; None outside of it. has_room: whether a
-    task and warm start has room for credit; where none has, all are shown."""
+    """The success of one configuration minus that of another, predicted and measured."""
 
     configuration: str
-    against: str
-    tasks: tuple[str, ...]
-    low: float = nan
+    against: str  # the configuration that is subtracted
+    tasks: tuple[str, ...]  # the difference is of their mean
+    low: float = nan  # predicted range; NaN without a prediction
     high: float = nan
-    in_family: bool = False
-    here: Interval | None = None
-    elsewhere: Interval | None = None
-    p: float = nan
-    adjusted: float | None = None
-    has_room: bool = True
+    in_family: bool = False  # whether it is in the primary family
+    here: Interval | None = None  # for these warm starts; None without runs
+    elsewhere: Interval | None = None  # for other warm starts, which count as random
+    p: float = nan  # of no difference, for these warm starts
+    adjusted: float | None = None  # p by Holm over the family; None outside the family
+    has_room: bool = True  # whether a task and warm start has room for credit; if not, the numbers are over all
 
     @property
     def verdict(self) -> str:
-        """`above` or `below` where p decides and the mean is of interest, `level` where the interval is within what is
-        not, `undecided` otherwise, and `no room` where credit cannot be told; NO_VALUE without runs."""
+        """`above` or `below` if p < 0.05 and the mean is at least LEAST in size, `level` if the interval lies within
+        LEAST of 0, otherwise `undecided`. `no room` without room for credit; NO_VALUE without runs."""
         if self.here is None or not self.has_room:
             return NO_VALUE if self.here is None else "no room"
         p = self.p if self.adjusted is None else self.adjusted
@@ -87,22 +84,22 @@ class Comparison:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the mean lies where it was predicted."""
+        """Whether the mean lies in its predicted range."""
         return self.here is not None and self.low <= self.here.mean <= self.high
 
 
 NOT_PREDICTED = [
     Comparison("anchored_forks_estimated", "rtpo", tasks) for tasks in (WALKS, ("walk_never",), ("knowledge_luck",))
 ]
-"""comparisons that were added when the runs had been seen"""
+"""comparisons that were added after the runs were seen"""
 
 
 def load_comparisons(file: Path) -> list[Comparison]:
-    """Raises DataError for what is no list of comparisons."""
+    """The comparisons of a JSON file. Raises DataError for another content."""
     try:
         return [Comparison(**entry | {"tasks": tuple(entry["tasks"])}) for entry in json.loads(file.read_bytes())]
     except (TypeError, KeyError, ValueError) as error:
-        raise DataError(f"{file} holds no comparisons ({error}): restore it.") from error
+        raise DataError(f"{file} is not a list of comparisons ({error}): restore it.") from error
 
 
 @cache
@@ -112,7 +109,7 @@ def _frames() -> Frames:
 
 @cache
 def outcomes_of(mode: str, measure: str) -> pd.DataFrame:
-    """`success` or `reward` of each question at a decoding, [(when, task, label, warm start, seed), question]."""
+    """Success or reward of each question at a decoding, [(when, task, label, warm start, seed), question]."""
     runs = _frames().runs.set_index("run")
     places = runs["experiment"].str.extract(r"^(?P<task>(?!rates_)\w+?)_(?P<warm_start>toy_\w+)$")
     values = _frames().questions[measure].xs(mode, level="mode").droplevel(["step", "split"]).unstack("question")
@@ -134,14 +131,14 @@ def room_means() -> pd.DataFrame:
 
 
 def places_with_room() -> pd.Index:
-    """The tasks and warm starts where state values outside the budget add ROOM to exact GRPO."""
+    """The tasks and warm starts with room for credit (ROOM)."""
     means = room_means()
     return means.index[(means["State values"] - means["Exact GRPO"]).round(6) >= ROOM]
 
 
 @cache
 def estimates() -> list[Comparison]:
-    """All comparisons in their order, with the numbers of those that have runs. Raises as `load_comparisons`."""
+    """All comparisons in their order, measured if they have runs. Raises as `load_comparisons`."""
     planned = load_comparisons(RESULTS / "predicted.json") + NOT_PREDICTED
     with_room = places_with_room()
     estimated = [_estimated(of, with_room) for of in planned]
@@ -162,7 +159,7 @@ def _estimated(of: Comparison, with_room: pd.Index, outcome: str = PLANNED) -> C
     is_counted = table.droplevel("seed").index.isin(with_room) | (of.against == CONTEXTS_AGAINST)
     by_place = (table[is_counted] if is_counted.any() else table).groupby(["warm_start", "seed"])
     present = by_place.size()
-    # without those that miss a run on one of the tasks
+    # without warm starts and seeds that lack a run on one of the tasks
     means = by_place.mean()[present == present.groupby("warm_start").transform("max")]
     values, warm_starts = means.to_numpy(), list(means.index.get_level_values("warm_start"))
     return replace(
@@ -179,7 +176,7 @@ def _estimated(of: Comparison, with_room: pd.Index, outcome: str = PLANNED) -> C
 
 @cache
 def _texts() -> pd.DataFrame:
-    """A row a comparison: the columns of the family's table, and which table it is in."""
+    """One row per comparison: the columns of the family's table, and in `in` its table."""
     rows = []
     for each in estimates():
         low, high = (number(end, 1, 100, sign=True) for end in (each.low, each.high))
@@ -211,7 +208,7 @@ def outcomes() -> pd.DataFrame:
 
 
 def exploratory() -> pd.DataFrame:
-    """All other comparisons in each outcome, with what was predicted of the planned one: the walks one by one first."""
+    """All other comparisons in each outcome, single walks first, with the prediction of the planned outcome."""
     return pd.concat([_in_outcomes(kind, ["Predicted"]) for kind in ("walk", "other")])
 
 
@@ -226,8 +223,7 @@ def _in_outcomes(kind: str, columns: list[str]) -> pd.DataFrame:
 
 
 def score() -> pd.DataFrame:
-    """How well the means were predicted: how many lie where they should, and the mean distance from the middle of the
-    prediction, in points."""
+    """How many means lie in their predicted range, and their mean distance from its middle, in points."""
     rows = []
     for name, in_family in (("The family", True), ("Exploratory", False)):
         chosen = [each for each in estimates() if each.in_family == in_family and not isnan(each.low)]
@@ -239,8 +235,8 @@ def score() -> pd.DataFrame:
 
 
 def room() -> pd.DataFrame:
-    """Success on validation questions, the mean over warm starts, and what state values outside the budget add on each
-    of them, in their order; in brackets where that is not counted."""
+    """Success on validation questions as a mean over warm starts, and the gain from uncharged state values on each warm
+    start; in brackets where it is less than ROOM."""
     counted, rows = places_with_room(), []
     by_task = dict(iter(room_means().groupby("task")))
     for task in (task for task in TASKS if task in by_task):
@@ -253,7 +249,7 @@ def room() -> pd.DataFrame:
 
 
 def costs() -> pd.DataFrame:
-    """Of a run on the three walks, the mean: of what the family compares there."""
+    """Mean outcomes and costs of a run on the three walks, for the configurations that the family compares there."""
     family = [each for each in estimates() if each.in_family and each.tasks == WALKS]
     labels = {label for each in family for label in (each.configuration, each.against)}
     runs = _frames().runs

@@ -3,30 +3,35 @@
     frames = load(Path("results", "reference"))     every finished run below a folder
     for label, group in groups(frames).items():     a configuration: its runs, by experiment and seed
 
-`runs`, a row a run:
-    run (experiment/name, such as toy_math/rtpo-seed10: the key of all other frames), folder (empty of runs that are
-    kept as Parquet), experiment, name, label, algorithm, task, seed, profile, rollout_context, training_context, model,
-    model_sha256, learning_rate, commit, dirty, started, ended, ended_by, steps, policy_version, logical_cpus,
-    is_finished, config (JSON), wall_seconds, training_seconds (without evaluation), seconds_<phase>, budget, rollouts,
-    generated_tokens, trained_tokens, optimizer_steps and all other numbers of the ledger
-`steps`, a row an update of a data step, and one row with update NA for a step without updates:
-    run, step, update
-    of the step: tasks, success, mean_reward, rollouts, generated_tokens, wall_seconds and seconds_<phase> (totals up to
-    its end), success_rollouts (that success is the share of), sampled_rollouts, sampled_turns, sampled_tokens (of the
-    step), algorithm/<name> (what it recorded)
-    of the update: rows, trained_tokens, tied_rows, optimizer_steps, lr, grad_norm, clip_fraction, entropy, residual,
-    kl (k1, nats a token, rollout to training), kl_context and kl_engine (its parts), ties (share of groups whose
-    advantages are all 0); by turn k: kl_k, kl_context_k, kl_engine_k, ties_k
-`answers`, a row a question, sample and mode of a run's own evaluations, and of evaluations on benchmarks:
-    run, benchmark (NA: the run's own), when (before, during, after), mode (sampled, paper, greedy), step, split,
-    question, sample, grade, reward (NaN unless graded), termination, turns, generated_tokens; attempted, executed, ok,
-    writes (calls, over all tools); is_cut (a turn or the context met its limit), is_ended (by the policy or the user);
-    of a benchmark qa_<score>; audit and meta (JSON)
-`benchmarks`, a row an evaluation of a run on a benchmark:
-    run, benchmark, folder, policy_version, samples, questions, rollout_context, decoding (JSON), alike (a checksum of
-    what evaluations that are compared have in common)
+`runs` has one row per run:
+    run                    <experiment>/<name>, such as toy_math/rtpo-seed10; the key of all frames
+    experiment, label, ... and the manifest's other fields (`run_folder.COPIED` and OPTIONAL)
+    folder                 empty for runs kept as Parquet
+    config, model_sha256   JSON; learning_rate, logical_cpus and budget (rollouts) are plain
+    training_seconds       without evaluation; also wall_seconds and seconds_<phase>
+    rollouts, ...          and all other numbers of the ledger; is_finished
+`steps` has one row per update, or one with update NA for a step without updates:
+    success, mean_reward, tasks, success_rollouts             of the step; success is over success_rollouts
+    rollouts, generated_tokens, wall_seconds, seconds_<phase> totals up to the end of the step
+    sampled_rollouts, sampled_turns, sampled_tokens           of the step
+    algorithm/<name>                                          of the step, logged by the algorithm
+    rows, trained_tokens, ... (`run_folder.UPDATE_COLUMNS`)   of the update
+    kl, kl_context, kl_engine                                 of the update: k1 in nats per token, and its two parts
+    ties                                                      of the update: share of groups whose advantages are all 0
+    kl_<k>, kl_context_<k>, kl_engine_<k>, ties_<k>           of turn k
+`answers` has one row per sample of a question, in a run's own evaluations (benchmark NA) and on benchmarks:
+    question, sample, step, split, grade, termination, turns, generated_tokens
+    when, mode             before, during, after; sampled, paper, greedy
+    reward                 NaN unless graded
+    attempted, executed, ok, writes                           calls over all tools
+    is_cut, is_ended       a turn or the context met its limit; the policy or the user ended the episode
+    audit, meta            JSON; qa_<score> on benchmarks
+`benchmarks` has one row per evaluation of a run on a benchmark:
+    folder, policy_version, samples, questions, rollout_context
+    decoding               JSON
+    alike                  checksum of the fields in which compared evaluations must agree
 
-NaN and NA stand for what the records do not have. `load_run(folder, finished=False)` also loads a run that goes on.
+NaN and NA mark missing values. `load_run(folder, finished=False)` also loads a run that has not ended.
 """
 
 import json
@@ -62,7 +67,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("decoding", "alike"),
     ),
 }
-"""that frames have even without a row"""
+"""the columns of a frame without rows"""
 QUESTION = ["run", "when", "mode", "step", "split", "question"]
 WARM_START = (
     *("experiment_name", "model", "model_sha256"),
@@ -71,8 +76,8 @@ WARM_START = (
 
 
 class Frames:
-    """Runs, their steps, answers and evaluations on benchmarks; the module says which columns there are. A part
-    (`of`) takes its rows of the whole once they are asked for. Not to be changed."""
+    """Runs, their steps, answers and evaluations on benchmarks, with the columns named above. Do not change a frame. A
+    selection (`of`) takes its rows when a frame is first read."""
 
     runs: pd.DataFrame
     steps: pd.DataFrame
@@ -85,7 +90,7 @@ class Frames:
         self._whole, self._by_run = self, {name: frame.groupby("run") for name, frame in frames.items()}
 
     def of(self, runs: Iterable[str]) -> "Frames":
-        """Those of these runs, in their order. Raises KeyError for a run that is not there."""
+        """These runs, in this order. Raises KeyError for an unknown run."""
         names = list(runs)
         if names == self.names:
             return self
@@ -106,7 +111,7 @@ class Frames:
         return by_run.obj.iloc[np.concatenate([none, *(by_run.indices.get(run, none) for run in self.names)])]
 
     def where(self, **values: object) -> "Frames":
-        """The runs whose columns have these values: `frames.where(experiment="reference", label="rtpo")`."""
+        """The runs with these values: `frames.where(experiment="reference", label="rtpo")`."""
         return self.of(self.runs["run"][(self.runs[list(values)] == pd.Series(values)).all(axis=1)])
 
     @property
@@ -116,18 +121,18 @@ class Frames:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration of the first run, for what all share."""
+        """The configuration of the first run, to read fields that all runs share."""
         config: dict[str, Any] = json.loads(self.runs["config"].iloc[0])
         return config
 
     @property
     def questions(self) -> pd.DataFrame:
-        """Of each question of a run's own evaluations, [run, when, mode, step, split, question]: how many `samples`,
-        how many `graded`, the share of these with reward 1, `success`, and their mean `reward`, NaN without any."""
+        """Each question of the runs' own evaluations, indexed by QUESTION: numbers of `samples` and `graded` samples,
+        and of the graded ones the share with reward 1 (`success`) and the mean `reward`, NaN without any."""
         return self.derived(_questions)
 
     def derived(self, make: "Callable[[Frames], pd.DataFrame]") -> pd.DataFrame:
-        """The rows of these runs in what `make` computes, once, of the whole, with `run` in its index."""
+        """The rows of these runs in a frame that `make` computes once for all runs, with `run` in its index."""
         if make.__name__ not in self._by_run:
             self._by_run[make.__name__] = make(self._whole).groupby("run")
         return self._rows(make.__name__)
@@ -143,8 +148,8 @@ def _questions(frames: Frames) -> pd.DataFrame:
 
 
 def load(*folders: Path) -> Frames:
-    """Every finished run below these folders: in Parquet files, or each in its folder. Raises DataError for damaged or
-    changed records, and for a folder without any run."""
+    """Every finished run below these folders, from Parquet files or run folders. Raises DataError for damaged or
+    changed records, and for folders without a run."""
     loaded = [frames for folder in folders for frames in _below(folder)]
     if not loaded:
         raise DataError(f"{' and '.join(map(str, folders))}: no finished run. Give a folder of run records.")
@@ -162,20 +167,20 @@ def _below(folder: Path) -> list[Frames]:
 
 
 def find(folder: Path, pattern: str) -> list[Path]:
-    """Files below a folder, with whole paths."""
+    """The files below a folder that match a pattern, as absolute paths."""
     return sorted(folder.absolute().glob(pattern))
 
 
 def load_run(folder: Path, finished: bool = True) -> Frames:
-    """A run as frames of one run. finished=False: also one that has no manifest, with the whole lines that it has
-    written so far. Raises DataError for a folder that is no run's, and for damaged or changed records."""
+    """The frames of one run. finished=False also reads a run without a manifest, as far as its lines are whole. Raises
+    DataError for a folder without a run, and for damaged or changed records."""
     rows = run_rows(folder, finished)
     columns = {name: dict.fromkeys(chain(known, *rows[name])) for name, known in COLUMNS.items()}
     return Frames({name: pd.DataFrame(rows[name], columns=list(columns[name])) for name in COLUMNS})
 
 
 def concat(parts: Sequence[Frames]) -> Frames:
-    """All runs of several frames, each once."""
+    """All runs of several frames; a run in several of them is taken once, from the first."""
     if len(parts) == 1:
         return parts[0]
     first = {name: part for part in reversed(parts) for name in part.names}
@@ -188,7 +193,7 @@ def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def experiment(results: Path, name: str) -> Frames:
-    """The finished runs of results/<name>/. Raises DataError where there are none, naming experiments with some."""
+    """The finished runs of results/<name>/. Without any it raises DataError, which names the nearest experiment."""
     folder = results / name
     if loaded := _below(folder):
         return concat(loaded)
@@ -204,7 +209,7 @@ def has_runs(folder: Path) -> bool:
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """The folders of runs of an experiment that began and have no manifest."""
+    """The folders of an experiment's runs that began and have no manifest."""
     return [file.parent for file in find(folder, "*/config.yaml") if not file.with_name("manifest.json").exists()]
 
 
@@ -219,16 +224,16 @@ def read_parquet(folder: Path) -> Frames:
 @lru_cache(maxsize=8)
 def _read_parquet(folder: Path, _sums: str) -> Frames:
     frames = {name: pd.read_parquet(folder / f"{name}.parquet") for name in COLUMNS}
-    # texts as plain objects: grouping and selecting take a fifth less
+    # texts as plain objects save a fifth of the time of grouping and selecting
     return Frames(
         {name: each.astype(dict.fromkeys(each.select_dtypes("str"), object)) for name, each in frames.items()}
     )
 
 
 def keep(frames: Frames, folder: Path) -> Frames:
-    """Write frames beside those that the folder holds; a run that it holds already stays as it is. All files are whole
-    under other names before the first takes its place, SHA256SUMS last; what was stopped in between is finished first.
-    Raises MachineError for a disk that cannot take them: what was kept before is then as it was."""
+    """Add runs to the Parquet files of a folder; runs already in it stay unchanged. All new files are complete beside
+    the old ones before the first replacement; SHA256SUMS is replaced last. An interrupted replacement is completed
+    first. Raises MachineError if the disk fails; the earlier files are then unchanged."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder)
@@ -238,7 +243,7 @@ def keep(frames: Frames, folder: Path) -> Frames:
         try:
             for file in parquet_of(folder):
                 ordered = getattr(frames, file.stem).sort_values("run", kind="stable", ignore_index=True)
-                if "folder" in ordered:  # of the machine that made them
+                if "folder" in ordered:  # a path on the machine that ran them
                     ordered = ordered.assign(folder="")
                 beside = partial_of(file)
                 ordered.to_parquet(beside, index=False, compression="zstd", compression_level=19)
@@ -254,7 +259,7 @@ def keep(frames: Frames, folder: Path) -> Frames:
 
 
 def _replace(folder: Path) -> None:
-    """Put the new files in their places, or those that an earlier process could not; nothing where there are none."""
+    """Replace the files of a folder by the complete new ones, if there are any."""
     if new_sums(folder).exists():
         for file in parquet_of(folder):
             if partial_of(file).exists():
@@ -267,9 +272,9 @@ def _replace(folder: Path) -> None:
 
 
 def groups(frames: Frames, own: Collection[str] = OWN_SETTINGS) -> dict[str, Frames]:
-    """Runs by label, in the order of `analysis.looks`, each by experiment and seed. Raises DataError when a label's
-    runs differ in a field of the configuration that is not in `own`, or in the model's weights, or when two of an
-    experiment share a seed."""
+    """Runs by label, in the order of `analysis.looks`, sorted by experiment and seed. own: fields of the configuration
+    in which the runs of a label may differ. Raises DataError if they differ in another field or in the model's weights,
+    and if two runs of an experiment share a seed."""
     runs = frames.runs.sort_values(["experiment", "seed"])
     by_label = {label: runs[runs["label"] == label] for label in styles(runs["label"].unique())}
     for each in by_label.values():
@@ -278,7 +283,8 @@ def groups(frames: Frames, own: Collection[str] = OWN_SETTINGS) -> dict[str, Fra
 
 
 def _by_value(runs: Mapping[str, pd.DataFrame]) -> list[str]:
-    """The labels with those of a method by the values of the fields that any label names, its default among them."""
+    """The labels, those of a method sorted by the fields that any label sets; the default is sorted by its own
+    value."""
     methods = list(dict.fromkeys(label.partition(",")[0] for label in runs))
     if not (names := sorted({name for label in runs for name in settings_in(label)})):
         return list(runs)
@@ -292,8 +298,8 @@ def _by_value(runs: Mapping[str, pd.DataFrame]) -> list[str]:
 
 
 def over_warm_starts(frames: Frames, own: Collection[str] = ()) -> dict[str, Frames]:
-    """Runs of one task by label, an experiment being a warm start: they may differ in their model between experiments.
-    Raises DataError as `groups` does, and when an experiment has several models."""
+    """Runs of one task by label, where each experiment has its own warm start. Raises DataError as `groups` does, and
+    if an experiment has several models."""
     models = frames.runs.groupby("experiment")["model_sha256"].nunique()
     if (several := models[models > 1]).size:
         raise DataError(f"the runs of {several.index[0]} started from different weights: give each its own folder.")
@@ -314,5 +320,5 @@ def _check_alike(runs: pd.DataFrame, own: Collection[str]) -> None:
 
 @lru_cache(maxsize=2048)
 def _flat(config: str) -> dict[str, Any]:
-    """A run's configuration by path."""
+    """A run's configuration by field path."""
     return ADDED | dict(leaves(json.loads(config)))

@@ -1,5 +1,5 @@
-"""How configuration labels look: their order, names, colours, markers, lines and their widths, the same in every
-table and figure: those of looks.yaml, and of other labels what comes next. Fonts, axes and grid: style.mplstyle."""
+"""The order, name, colour, marker and line of each configuration label, the same in all tables and figures. looks.yaml
+has most of them; other labels take the next colour, marker and line. Fonts, axes and grid are in style.mplstyle."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -12,13 +12,13 @@ import yaml
 Line = Literal["-", "--", "-.", ":", ""] | tuple[float, tuple[float, ...]]
 
 WIDTH = 1.1
-"""of a configuration's line, in points"""
+"""line width in points"""
 THICK, THIN = 1.5, 0.8
-"""in the paper's figures: of its methods, and of controls"""
+"""line widths in the paper's figures: its methods, and controls"""
 
 
 def _line(line: Any) -> Line:
-    """As matplotlib has it."""
+    """A line style of looks.yaml as matplotlib's."""
     return (line[0], tuple(line[1:])) if isinstance(line, list) else line
 
 
@@ -36,7 +36,7 @@ LOOKS: dict[str, tuple[str, str, Line]] = {
 
 @dataclass(frozen=True)
 class Style:
-    """A label as it is shown. `rank` is its place in the order; `line` is a matplotlib line style."""
+    """The look of a label. rank: its place in the order. line: a matplotlib line style."""
 
     rank: int
     title: str
@@ -48,9 +48,9 @@ class Style:
 def styles(labels: Iterable[str]) -> dict[str, Style]:
     """The style of each label, in the order of rows and legends.
 
-    The labels of TITLES come first; others follow by name, numbers by size. Colour and marker are the method's
-    (`method_of`); labels of one method differ in their lines. Fields that several labels all name alike
-    (`rtpo.run.naming`) are in none of their titles.
+    The labels of TITLES come first; others follow by name, with numbers by size. Labels of one method (`method_of`)
+    share colour and marker, and differ in their lines. A field that all labels set to the same value
+    (`rtpo.run.naming`) is left out of their titles.
     """
     present = set(labels)
     order = [*TITLES, *sorted(present - TITLES.keys(), key=by_number)]
@@ -68,8 +68,7 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 
 
 def method_of(label: str) -> str:
-    """The method that a label is a configuration of: without the fields that it names, and the nearest that has a look
-    of its own."""
+    """The method of a label: the label without its fields, or its nearest base (`base_of`) that has a look."""
     label = label.partition(",")[0]
     while label not in LOOKS and (base := base_of(label)) is not None:
         label = base
@@ -77,12 +76,12 @@ def method_of(label: str) -> str:
 
 
 def base_of(label: str) -> str | None:
-    """The configuration that a label says what is changed of: the longest of TITLES that it begins with."""
+    """The configuration that a label changes: the longest of TITLES with which it begins, such as rtpo for rtpo_g5."""
     return max((base for base in TITLES if label.startswith(f"{base}_")), key=len, default=None)
 
 
 def title_of(label: str, left_out: Collection[str] = ()) -> str:
-    """A label in words, the fields that it names as they are, but for those that are left out."""
+    """A label in words, followed by the fields that it sets, except those in `left_out`."""
     label, *fields = label.split(",")
     title, base = TITLES.get(label, label), base_of(label)
     if label not in TITLES and base is not None:
@@ -91,11 +90,11 @@ def title_of(label: str, left_out: Collection[str] = ()) -> str:
 
 
 def by_number(label: str) -> list[str | float]:
-    """A key by which texts are in order, numbers in them by size."""
+    """A sort key that orders the numbers in texts by size."""
     parts = re.split(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", label)
     return [float(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def look_at(rank: int) -> tuple[str, str, Line]:
-    """Colour, marker and line by rank alone: with 7 colours and 8 markers no two of 56 ranks look the same."""
+    """Colour, marker and line by rank alone. With 7 colours and 8 markers, 56 successive ranks differ."""
     return COLOURS[rank % len(COLOURS)], MARKERS[rank % len(MARKERS)], LINES[rank % len(LINES)]

@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = sum([bool(options.folders), options.experiment is not None, options.table is not None])
     if chosen > 1:
-        parser.error("FOLDER, --experiment and --table are of different tables: give one of them")
+        parser.error("FOLDER, --experiment and --table choose different tables: give one of them")
     output = options.output or options.results / "tables"
     if not chosen:
         (whole, faults), paper = all_tables(options.results), output / "paper"

@@ -1,7 +1,7 @@
-"""What tables and figures show of runs, as functions of frames (analysis/load.py).
+"""The measurements in tables and figures, as functions of frames (analysis/load.py).
 
-A configuration is the `Frames` of its runs. A number of each run is a series by run. Runs are paired by their place:
-the experiment, which is a warm start, and the seed.
+A configuration is the `Frames` of its runs. A number per run is a series indexed by run. Runs are paired by experiment,
+which has one warm start, and by seed.
 """
 
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from analysis.stats import Interval, interval, wilson
 from rtpo.errors import DataError
 
 RECORDED = "algorithm/"
-"""before the name of a number that an algorithm recorded (`harness.log`)"""
+"""prefix of columns that an algorithm logged (`harness.log`)"""
 SECONDS = "seconds_"
-"""before the name of a phase"""
+"""prefix of the seconds of a phase"""
 PROGRESS = ("rollouts", "generated_tokens", "seconds")
-"""what a run had used by the end of a step; seconds without evaluation"""
+"""cumulative cost at the end of a step; seconds exclude evaluation"""
 PLACE = ["experiment", "seed"]
 
 
 @lru_cache(maxsize=2048)
 def held_out(group: Frames, when: str, mode: str) -> pd.DataFrame | None:
-    """A configuration's own evaluation `when` and by `mode`: [(experiment, seed), question], the share of a question's
-    graded samples with reward 1; NaN where none was graded. None where no run has it. Raises DataError unless the runs
-    have the same questions and as many samples of each."""
+    """The success rate of each question in the runs' own evaluation, [(experiment, seed), question]: graded samples
+    with reward 1 over graded samples. NaN where no sample was graded; None where no run has this evaluation. Raises
+    DataError unless all runs have the same questions and numbers of samples."""
     levels = group.questions.index
     table = group.questions[(levels.get_level_values("when") == when) & (levels.get_level_values("mode") == mode)]
     if not len(table):
@@ -54,8 +54,8 @@ def _places(group: Frames) -> pd.MultiIndex:
 
 
 def success(evaluation: pd.DataFrame) -> Interval | None:
-    """Mean success over the questions graded in all runs, with the interval for the runs' warm starts; None without
-    any. `low` and `high` are NaN where all questions have the same share between 0 and 1."""
+    """Mean success over the questions graded in all runs, with the interval for these warm starts. None without such a
+    question; `low` and `high` are NaN where all questions have the same share between 0 and 1."""
     return _mean(evaluation, share=True)
 
 
@@ -65,8 +65,8 @@ def by_warm_start(evaluation: pd.DataFrame) -> "pd.Series[float]":
 
 
 def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval | None:
-    """The mean of second - first over the runs that both have and the questions graded in all of them, with its
-    interval; None without any. `low` and `high` are NaN where all are equal. Raises DataError unless both have the
+    """The mean of second - first, with its interval, over common runs and over the questions graded in all of them.
+    None without any; `low` and `high` are NaN where all differences are equal. Raises DataError unless both have the
     same questions."""
     if not first.columns.equals(second.columns):
         places = sorted({*first.index, *second.index})
@@ -75,8 +75,8 @@ def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval | None:
 
 
 def run_interval(group: Frames, values: npt.ArrayLike) -> Interval | None:
-    """The mean of a number a run, in the order of the group's runs; None where all are NaN. The interval is over runs
-    alone, those of a warm start compared with each other; none where no warm start has two runs."""
+    """The mean of one number per run, in the order of the group's runs; None where all are NaN. The interval is over
+    the runs within each warm start, and absent where no warm start has two runs."""
     return _mean(pd.DataFrame(np.asarray(values, float), _places(group)).dropna())
 
 
@@ -88,8 +88,8 @@ def _mean(table: pd.DataFrame, share: bool = False) -> Interval | None:
 
 @lru_cache(maxsize=2048)
 def paired(first: Frames, second: Frames) -> tuple[Frames, Frames]:
-    """The runs of both that have a partner of the same experiment and seed, in one order; both empty where none has.
-    Raises DataError for partners that started from different weights."""
+    """The runs of both groups that share an experiment and seed, in the same order; empty without such pairs. Raises
+    DataError for a pair that started from different weights."""
     runs, others = (group.runs[["run", "model_sha256", *PLACE]] for group in (first, second))
     pairs = runs.merge(others, on=PLACE, suffixes=("", "_other"))
     unlike = pairs[pairs["model_sha256"] != pairs["model_sha256_other"]]
@@ -102,14 +102,12 @@ def paired(first: Frames, second: Frames) -> tuple[Frames, Frames]:
 
 
 def training_curve(frames: Frames) -> pd.DataFrame:
-    """A row a step, [run, step]: tasks, rollouts, success, mean_reward, kl, kl_context, kl_engine, ratio, entropy,
-    ties, residual, rollout_tokens, turn_tokens, seconds_<phase> of the step, algorithm/<name>; NaN where a step has no
-    value.
+    """One row per step, [run, step]: tasks, rollouts, success, mean_reward, kl, kl_context, kl_engine, ratio, entropy,
+    ties, residual, rollout_tokens, turn_tokens, seconds_<phase> of the step, algorithm/<name>; NaN without a value.
 
-    `rollouts` are those charged before the step, with which its first weights were trained: 0 for the first step. A
-    step with several updates weighs their KL and entropy by trained tokens and their ties by rows. The ratio is
-    exp(-kl), the geometric mean over the same tokens. `residual` is the mean over updates that have one. Tokens are
-    those sampled for a path and for a turn.
+    `rollouts` counts those charged before the step, so the first step has 0. Over the updates of a step, KL and entropy
+    are means weighted by trained tokens, ties by rows, and `residual` is a plain mean. The ratio is exp(-kl), a
+    geometric mean over the same tokens. rollout_tokens and turn_tokens are tokens sampled per path and per turn.
     """
     return frames.derived(_training_curves)
 
@@ -144,43 +142,42 @@ def _training_curves(frames: Frames) -> pd.DataFrame:
 
 
 def recorded(frames: Frames) -> list[str]:
-    """The columns of `training_curve` that an algorithm of any of these runs recorded."""
+    """The columns of `training_curve` that the algorithm of any run logged."""
     is_recorded = frames.steps.filter(regex=f"^{RECORDED}").notna().any()
     return sorted(is_recorded.index[is_recorded])
 
 
 def mean_over_steps(group: Frames, key: str) -> "pd.Series[float]":
-    """The mean of a column of `training_curve` over all steps that have a value, by run."""
+    """The mean of a column of `training_curve` over the steps with a value, by run."""
     return training_curve(group).reindex(columns=[key])[key].groupby("run").mean().reindex(group.names)
 
 
 def context_ratio(group: Frames) -> "pd.Series[float]":
-    """exp(-KL) of the part of the KL that the training context makes, the KL averaged over steps, by run."""
+    """exp(-KL) by run, where KL is the context's part averaged over steps."""
     return mean_over_steps(group, "kl_context").map(lambda kl: float(np.exp(-kl)))
 
 
 def last_entropy(group: Frames) -> "pd.Series[float]":
-    """Of the last step that trained, nats a token, by run; NaN where none was measured."""
+    """Entropy of the last step that measured it, in nats per token, by run; NaN without one."""
     return training_curve(group)["entropy"].dropna().groupby("run").last().reindex(group.names)
 
 
 def whole_steps(frames: Frames) -> pd.DataFrame:
-    """`training_curve` without steps of fewer tasks than the run's fullest: the last, where the budget was nearly used
-    up."""
+    """`training_curve` without incomplete steps. The last step has fewer tasks if the budget is nearly exhausted."""
     curve = training_curve(frames)
     return curve[curve["tasks"] == curve["tasks"].groupby("run").transform("max")]
 
 
 def spread(table: pd.DataFrame, where: Literal["all", "any"] = "all") -> pd.DataFrame:
-    """x, and mean, low and high over the columns, which are runs, where all have a value, or any has."""
+    """x, mean, low and high over runs, which are the columns, at each index where all, or any, have a value."""
     table = table.dropna(how="any" if where == "all" else "all")
     columns = {"mean": table.mean(axis=1), "low": table.min(axis=1), "high": table.max(axis=1)}
     return pd.DataFrame({"x": table.index.to_numpy(float), **{k: v.to_numpy(float) for k, v in columns.items()}})
 
 
 def curve_over_runs(group: Frames, key: str) -> pd.DataFrame:
-    """A column of `training_curve` against rollouts, over whole steps: x, mean, low and high over the runs. One run
-    keeps its own points; several are interpolated to common points, where all of them have values."""
+    """A column of `training_curve` against rollouts, without incomplete steps: x, mean, low and high over runs. A
+    single run keeps its points; several are interpolated to common points within the range of all."""
     curve = whole_steps(group).reindex(columns=["rollouts", key]).dropna()
     curves = [part for _, part in curve.groupby("run", sort=False)]
     if not curves:
@@ -190,8 +187,8 @@ def curve_over_runs(group: Frames, key: str) -> pd.DataFrame:
 
 
 def training_success(group: Frames) -> pd.DataFrame:
-    """`curve_over_runs` of success; of one run with Wilson's interval over the rollouts of each step's first call, of
-    which it is the share, where the records have their number."""
+    """`curve_over_runs` of success. A single run has Wilson's interval over the rollouts of each step's first call, if
+    the records count them."""
     curve = curve_over_runs(group, "success")
     if len(group.names) > 1 or "success_rollouts" not in group.steps:
         return curve
@@ -204,8 +201,8 @@ def training_success(group: Frames) -> pd.DataFrame:
 
 
 def by_turn(group: Frames, key: str = "kl") -> pd.DataFrame:
-    """A column of updates by turn, such as kl, kl_context, kl_engine or ties: x, which is the turn k, and mean, low and
-    high over the runs. A run's value is the mean over its steps, a step's over its updates that train turn k."""
+    """A column of updates (kl, kl_context, kl_engine or ties) by turn: x is the turn k; mean, low and high are over
+    runs. A run's value is the mean over its steps, a step's value the mean over its updates of turn k."""
     updates = group.steps.set_index(["run", "step"]).filter(regex=rf"^{key}_\d+$").astype(float)
     by_run = updates.groupby(["run", "step"]).mean().groupby("run").mean()
     turns = by_run.columns.str.removeprefix(f"{key}_").astype(int)
@@ -217,13 +214,11 @@ def by_turn(group: Frames, key: str = "kl") -> pd.DataFrame:
 
 @lru_cache(maxsize=2048)
 def held_out_curve(group: Frames, mode: str = "sampled") -> pd.DataFrame:
-    """Held-out success by a mode against PROGRESS: mean, low and high, a 95 % interval over the runs of each warm start
-    and questions.
+    """Held-out success in a mode against PROGRESS: mean, and low and high of the 95 % interval over runs and questions.
 
-    Each run's success on each question, and what it had used, are interpolated between its evaluations to common
-    rollouts: as many points as the run with the fewest evaluations has, from 0 to where the first run ends. Tokens and
-    seconds are means over runs. No rows where a run has no evaluation. Raises DataError unless all evaluations have the
-    same questions.
+    Success on each question, and each cost, are interpolated between a run's evaluations to common rollouts. These are
+    as many points as the run with the fewest evaluations has, up to the end of the shortest run. Tokens and seconds are
+    means over runs. Empty if a run has no evaluation. Raises DataError unless all evaluations have the same questions.
     """
     columns = pd.Index([*PROGRESS, "mean", "low", "high"])
     curves = [_evaluations(group.of([name]), mode) for name in group.names]
@@ -243,10 +238,10 @@ def held_out_curve(group: Frames, mode: str = "sampled") -> pd.DataFrame:
 
 
 def _evaluations(run: Frames, mode: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What a run had used at each of its evaluations, [step, PROGRESS], and its success there, [step, questions]."""
+    """At each evaluation of a run: its cumulative cost, [step, PROGRESS], and its success, [step, questions]."""
     table = run.questions["success"]
     table = table[table.index.get_level_values("mode") == mode].droplevel(["run", "mode"])
-    # by name of `when` the evaluation after training is first: it takes the place of another at the same step
+    # "after" sorts before "during", so the evaluation after training replaces one during training at the same step
     success = table.unstack(["split", "question"]).sort_index(axis=1).droplevel("when")
     success = success[~success.index.duplicated()].sort_index()
     steps = run.steps.drop_duplicates("step").set_index("step")
@@ -257,27 +252,28 @@ def _evaluations(run: Frames, mode: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _at(points: npt.NDArray[np.float64], used: pd.DataFrame, values: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """`values`, [evaluations, columns], at common rollouts."""
+    """`values`, [evaluations, columns], interpolated to the rollouts `points`."""
     weights = np.stack([np.interp(points, used["rollouts"], row) for row in np.eye(len(used))], axis=1)
     return np.asarray(weights @ values.to_numpy())
 
 
 def _common_points(rollouts: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Those of a single run; of several as many as the shortest has, evenly over what all cover."""
+    """The points of a single run. For several runs: evenly spaced points in their common range, as many as the run with
+    the fewest has."""
     if len(rollouts) == 1:
         return rollouts[0]
     start, end = max(points[0] for points in rollouts), min(points[-1] for points in rollouts)
     return np.linspace(min(start, end), end, min(len(points) for points in rollouts))
 
 
-# several samples of a question, of which n were graded and c are right: the mean over all ways to take k of the n
+# estimates for a question with n graded samples, c of them right: means over all subsets of k samples
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """That one of k is right (Chen et al. 2021, unbiased)."""
+    """The chance that at least one of k samples is right (Chen et al. 2021, unbiased)."""
     return 1 - pass_hat_k(n, n - c, k)
 
 
 def pass_hat_k(n: int, c: int, k: int) -> float:
-    """That all of k are right (tau-bench, unbiased)."""
+    """The chance that all of k samples are right (tau-bench, unbiased)."""
     return comb(c, k) / comb(n, k)

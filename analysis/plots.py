@@ -1,4 +1,4 @@
-"""What all figures share: panels of lines with bands or bars and marks, in one style; files that name their records."""
+"""The parts of every figure: panels of lines with bands, bars and marks in one style, and their files."""
 
 import hashlib
 import textwrap
@@ -24,36 +24,35 @@ from analysis.looks import WIDTH, Style
 
 STYLE = Path(__file__).with_name("style.mplstyle")
 NUMBERS = "Numbers"
-"""the text chunk of a PNG that holds the checksum of what it shows"""
+"""the text chunk of a PNG with the checksum of its numbers"""
 TOY_SCALE = "Toy-scale runs, not the paper's results."
 TWO_COLUMNS, ONE_COLUMN = 7.2, 3.5
 """inches"""
 BAND_ALPHA = 0.1
 LETTERS = 144
-"""of a line under a figure"""
+"""in a line of text under a figure"""
 MARK_SIZES = {"*": 7.0, "P": 5.2, "X": 5.2}
 MARK_SIZE = 4.2
 MARKS = 4
-"""about so many on a curve"""
+"""on a curve, about"""
 SIDE_STEP = 0.05
-"""between the marks of one place, as a share of the distance between places"""
+"""the gap between marks that share an x, in units of x"""
 Entry = tuple[Artist, str]
-"""of a legend"""
+"""an entry of a legend"""
 Framed = Callable[[Axes], object]
-"""what is done to a panel once its lines are drawn"""
+"""a function that sets limits or adds to a panel after its lines"""
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """`mean` against `x`, with a band from `low` to `high`, or with bars, as a single point has. marks: at which
-    points; all unless said. label: in the panel's own legend."""
+    """A curve with a band, or with bars."""
 
-    values: pd.DataFrame
+    values: pd.DataFrame  # x, mean, low, high
     look: Style
     width: float = WIDTH
-    bars: bool = False
-    marks: Sequence[int] | None = None
-    label: str = ""
+    bars: bool = False  # instead of a band; a single point always has a bar
+    marks: Sequence[int] | None = None  # positions of marked points; None: all
+    label: str = ""  # in the panel's own legend
 
     def draw(self, axes: Axes) -> None:
         x, mean, low, high = (self.values[name] for name in ("x", "mean", "low", "high"))
@@ -67,14 +66,13 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """x, y: what stands along the axes. framed: limits, and what else is drawn, in this order. What has a label is
-    named in a legend of its own."""
+    """A panel of a figure, with a legend if a line has a label."""
 
     title: str
     lines: Sequence[Line]
-    x: str = ""
+    x: str = ""  # axis label
     y: str = ""
-    framed: Sequence[Framed] = ()
+    framed: Sequence[Framed] = ()  # called in this order after the lines
 
     def draw(self, axes: Axes) -> None:
         axes.set_xlabel(self.x)
@@ -90,8 +88,8 @@ class Panel:
 def sheet(
     rows: Sequence[Sequence[Panel]], height: float, note: str, entries: Sequence[Entry] = (), *, columns: int = 3
 ) -> Figure:
-    """A figure of lettered panels, above them one legend of `entries` in so many columns at most, under them what the
-    runs are. Rows are `height` inches high and equally long."""
+    """A figure of lettered panels, with a legend above (at most `columns` wide) and a note on the runs below. `height`
+    of a row is in inches; all rows have the same number of panels."""
     figure = Figure(figsize=(TWO_COLUMNS, height * len(rows) + 0.7))
     all_axes = figure.subplots(len(rows), len(rows[0]), squeeze=False).flat
     for letter, axes, panel in zip(ascii_lowercase, all_axes, chain(*rows), strict=False):
@@ -105,7 +103,7 @@ def sheet(
 
 
 def add_legend(figure: Figure, entries: Sequence[Entry], columns: int) -> None:
-    """Above the figure, read row by row, in so many columns, or in fewer where these would be wider than the figure."""
+    """Add a legend above the figure, read row by row, in fewer columns if it would be wider than the figure."""
     # matplotlib fills columns
     handles, titles = zip(*(entry for column in range(columns) for entry in entries[column::columns]), strict=True)
     legend = figure.legend(handles, titles, loc="outside upper center", ncols=columns)
@@ -130,12 +128,12 @@ def save(draw: Callable[[], Figure], files: Sequence[Path]) -> list[Path]:
 
 
 def every_format(folder: Path, stem: str) -> list[Path]:
-    """The files of a figure."""
+    """The files of a figure, PDF and PNG."""
     return [folder / f"{stem}.pdf", folder / f"{stem}.png"]
 
 
 def is_stale(png: Path, draw: Callable[[], Figure]) -> bool:
-    """Whether a PNG is missing or shows other numbers than the figure has now."""
+    """Whether a PNG is missing or its numbers differ from those of the figure."""
     if not png.exists():
         return True
     with matplotlib.style.context(STYLE), Image.open(png) as image:
@@ -143,7 +141,7 @@ def is_stale(png: Path, draw: Callable[[], Figure]) -> bool:
 
 
 def numbers(figure: Figure) -> str:
-    """A checksum of what a figure shows: its points, to six digits, and what stands under it."""
+    """A checksum of a figure's points, to six digits, and of the note under it."""
     arrays = [line.get_xydata() for axes in figure.axes for line in axes.lines]
     drawn = [collection for axes in figure.axes for collection in axes.collections]
     arrays += [path.vertices for each in drawn for path in each.get_paths()]
@@ -154,7 +152,7 @@ def numbers(figure: Figure) -> str:
 
 
 def mark(look: Style, width: float = WIDTH) -> dict[str, Any]:
-    """How matplotlib draws a configuration's line and marks."""
+    """Matplotlib's settings for a configuration's line and marks."""
     return {
         "color": look.colour,
         "linestyle": look.line,
@@ -167,39 +165,39 @@ def mark(look: Style, width: float = WIDTH) -> dict[str, Any]:
 
 
 def handle(look: Style, width: float = WIDTH, title: str = "") -> Entry:
-    """A legend's entry of a configuration."""
+    """The legend entry of a configuration."""
     return Line2D([], [], **mark(look, width)), title or look.title
 
 
 def band() -> Entry:
-    """A legend's entry of bands."""
+    """The legend entry of bands."""
     return Patch(color="0.4", alpha=2 * BAND_ALPHA, linewidth=0), "range over seeds"
 
 
 def points(x: Iterable[float], mean: Iterable[float], low: Any = None, high: Any = None) -> pd.DataFrame:
-    """For a `Line`; without `low` and `high` the means alone."""
+    """The values of a `Line`; `low` and `high` default to the mean."""
     table = pd.DataFrame({"x": list(x), "mean": list(mean)}, dtype=float)
     return table.assign(low=table["mean"] if low is None else low, high=table["mean"] if high is None else high)
 
 
 def scaled(values: pd.DataFrame, unit: float) -> pd.DataFrame:
-    """The same with mean, low and high in another unit."""
+    """Values with mean, low and high multiplied by `unit`."""
     return values.assign(**{name: unit * values[name] for name in ("mean", "low", "high")})
 
 
 def shifted(values: pd.DataFrame, place: int, several: int) -> pd.DataFrame:
-    """The same, moved along x so that the marks of several configurations are side by side."""
+    """Values moved along x, so that the marks of several configurations stand side by side."""
     return values.assign(x=values["x"] + SIDE_STEP * (place - (several - 1) / 2))
 
 
 def spread_marks(count: int, place: int, several: int) -> range:
-    """About MARKS of a curve's points, other points for each of several curves."""
+    """Positions of about MARKS marks on a curve, staggered between several curves."""
     every = max(1, count // MARKS)
     return range(min(place * every // several, max(count - 1, 0)), count, every)
 
 
 def around(matched: float, least: float) -> Framed:
-    """Mark the value without mismatch, keep it off the frame, and span at least `least`."""
+    """A panel function: draw the value without mismatch, with a margin, on a y axis that spans at least `least`."""
 
     def make_room(axes: Axes) -> None:
         axes.axhline(matched, color="0.6", linewidth=0.6, zorder=1)
@@ -212,18 +210,18 @@ def around(matched: float, least: float) -> Framed:
 
 
 def from_zero(axes: Axes) -> None:
-    """Values along y from 0, with room for marks at both ends."""
+    """Start the y axis at 0, with room for marks at both ends."""
     top = axes.dataLim.y1
     axes.set_ylim(-0.05 * top, 1.07 * top)
 
 
 def from_left(axes: Axes) -> None:
-    """Values along x from 0, with room for marks at both ends."""
+    """Start the x axis at 0, with room for marks at both ends."""
     right = max(axes.dataLim.x1, 1.0)
     axes.set_xlim(-0.03 * right, 1.05 * right)
 
 
 def not_recorded(axes: Axes) -> None:
-    """Says so in place of lines."""
+    """Write "not recorded" in place of lines."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", color="0.35")

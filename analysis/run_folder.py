@@ -1,5 +1,5 @@
-"""The records of one run as rows of the frames of analysis/load.py. All raise DataError for damaged or changed files,
-naming the file, and the line or the fields."""
+"""The records of one run as rows of the frames of analysis/load.py. Damaged or changed files raise DataError, which
+names the file and the line or fields."""
 
 import hashlib
 import json
@@ -22,13 +22,14 @@ COPIED = (
     *("experiment", "run", "label", "algorithm", "task", "seed", "profile", "rollout_context", "training_context"),
     *("model", "model_sha256", "steps", "policy_version", "wall_seconds"),
 )
-"""from the manifest to `runs`, as are OPTIONAL"""
+"""fields that `runs` takes from the manifest, like OPTIONAL, which old manifests lack"""
 OPTIONAL = ("commit", "dirty", "started", "ended", "ended_by")
 LEDGER_KEYS = ("budget", "rollouts", "generated_tokens", "optimizer_steps", "seconds")
 BENCHMARK_KEYS = (
     *("benchmark", "checkpoint", "panel", "samples", "decoding", "rollout_context", "limits", "settings", "files"),
 )
 ALIKE = ("panel", "samples", "decoding", "limits", "settings")
+"""fields in which evaluations must agree to be compared"""
 EPISODE_KEYS = ("grade", "reward", "detail", "termination", "turns", "cut_turns", "generated_tokens", "calls")
 LINE_KEYS = {
     "steps.jsonl": (
@@ -46,7 +47,7 @@ UPDATE_COLUMNS = (
     *("entropy", "residual"),
 )
 KL_PARTS = {"": "", "_context": "context/", "_engine": "engine/"}
-"""in columns, and in records"""
+"""suffix of a column, and prefix in the records"""
 WHEN = ("before", "during", "after")
 MODES = ("sampled", "paper", "greedy")
 Line = Mapping[str, Any]
@@ -54,8 +55,8 @@ Row = dict[str, Any]
 
 
 def run_rows(folder: Path, finished: bool) -> dict[str, list[Row]]:
-    """The rows of a run by frame. finished=False: also of one that has no manifest, with the whole lines that it has
-    written so far."""
+    """The rows of a run, by frame. finished=False also reads a run without a manifest, as far as its lines are
+    whole."""
     folder = folder.absolute()
     manifest: Line = {}
     read: Callable[[Path], bytes] = whole_lines
@@ -66,7 +67,7 @@ def run_rows(folder: Path, finished: bool) -> dict[str, list[Row]]:
     config: Line = read_config(folder / "config.yaml", read(folder / "config.yaml"))
     steps, answers = (_lines(folder / file, read) for file in ("steps.jsonl", "evaluations.jsonl"))
     if not manifest:
-        require(config, ("algorithm", "seed", "budget", "profile"), f"{folder / 'config.yaml'}, which is no run's,")
+        require(config, ("algorithm", "seed", "budget", "profile"), f"{folder / 'config.yaml'}, not of a run,")
         # an evaluation may be written before the line of its step
         answers = [line for line in answers if line["step"] <= len(steps)]
         manifest = {
@@ -91,15 +92,15 @@ def run_rows(folder: Path, finished: bool) -> dict[str, list[Row]]:
 
 
 def load_samples(folder: Path) -> pd.DataFrame:
-    """The samples of an evaluation on a benchmark, with the columns of `answers`, in the order of its questions."""
+    """The samples of a benchmark's evaluation, with the columns of `answers`, in the order of the questions."""
     row, lines = _benchmark(folder)
     ordered = sorted(lines, key=lambda line: (line.get("position", 0), line["sample"]))
     return pd.DataFrame([_answer_row(line, "", row["benchmark"]) for line in ordered])
 
 
 def load_paths(folder: Path) -> pd.DataFrame:
-    """The paths of training of a run whose folder is kept, with the columns of `answers` and step, rollout, parent,
-    start_k and role."""
+    """The training paths of a run, with the columns of `answers` and step, rollout, parent, start_k and role. Needs the
+    run's folder."""
     manifest, read = _finished(folder)
     read(folder / "config.yaml")
     name, more = _name(manifest), ("rollout", "parent", "start_k", "role")
@@ -177,7 +178,7 @@ def _answer_row(line: Line, run: str, benchmark: str | None = None) -> Row:
 
 
 def _benchmark(folder: Path) -> tuple[Row, list[Line]]:
-    """An evaluation on a benchmark: its row without the run, and its lines."""
+    """A benchmark's evaluation: its row, without the run's name, and its lines."""
     path, file = folder / "manifest.json", folder / "samples.jsonl"
     manifest = read_manifest(path, SCHEMA, BENCHMARK_KEYS)
     lines = _lines(file, partial(unchanged, checksums=manifest["files"]))
@@ -202,7 +203,7 @@ def _benchmark(folder: Path) -> tuple[Row, list[Line]]:
 
 
 def _finished(folder: Path) -> tuple[Line, Callable[[Path], bytes]]:
-    """The manifest of a run, and what reads its files."""
+    """The manifest of a run, and a function that reads a file and checks its checksum."""
     path = folder / "manifest.json"
     manifest = read_manifest(path, SCHEMA, (*COPIED, "ledger", "files"))
     require(manifest["ledger"], LEDGER_KEYS, f"{path}, ledger")
@@ -213,7 +214,7 @@ def _finished(folder: Path) -> tuple[Line, Callable[[Path], bytes]]:
 
 
 def unchanged(path: Path, checksums: Mapping[str, str]) -> bytes:
-    """A file that is as its manifest's checksum says. Raises DataError for another."""
+    """The bytes of a file. Raises DataError if it is missing or its checksum differs from the manifest's."""
     require(checksums, (path.name,), f"{path.parent / 'manifest.json'}, files")
     if not path.exists():
         raise DataError(f"{path} is missing: restore it, or run again.")
@@ -224,7 +225,7 @@ def unchanged(path: Path, checksums: Mapping[str, str]) -> bytes:
 
 
 def _lines(path: Path, read: Callable[[Path], bytes]) -> list[Line]:
-    """The lines of a file. Raises DataError for damaged lines: the first is named, all are counted."""
+    """The lines of a file. Raises DataError for damaged lines, with the first one and their number."""
     lines: list[Line] = []
     damaged: list[str] = []
     text = read(path).splitlines()

@@ -1,4 +1,4 @@
-"""A table of runs: a row a configuration, and columns to choose from (docs/run/runs.md)."""
+"""A table of runs: one row per configuration, with a choice of columns (docs/run/runs.md)."""
 
 import json
 import re
@@ -22,11 +22,11 @@ from rtpo.run.experiments import shared_runs
 from rtpo.run.naming import setting, settings_in
 
 SHORT = ("method", "seeds", "rollouts", "before", "after", "greedy_before", "greedy", "ratio", "seconds")
-"""what a terminal shows; the caption has the seeds where all rows have as many"""
+"""columns in a terminal; the caption states the seeds if all rows have the same number"""
 BEST = ("after", "greedy", "paper", "gain")
-"""columns in which the best mean is bold, where its interval sets it apart"""
+"""columns whose best mean is bold, if its interval lies above the others"""
 ABLATIONS, BASES = "ablations_", ("main_table_", "drift_")
-"""before <profile>_<task>: the experiment of all ablations, and those whose configurations they change"""
+"""<profile>_<task> follows: the experiment of all ablations, and the experiments whose configurations they change"""
 CONTEXTS = ["rollout_context", "training_context"]
 CAPTION = "Success in percent; brackets: 95 % intervals (docs/results/metrics.md)."
 TOY = " Toy scale, not the paper's results."
@@ -39,19 +39,19 @@ class Column:
 
 
 def mean(values: "pd.Series[Any]", digits: int, scale: float = 1.0) -> Cell:
-    """The mean over a configuration's runs of a number a run; no value where the records have none."""
+    """The mean of one number per run; NO_VALUE without records."""
     value = float(values.astype(float).mean())
     return NO_VALUE if isnan(value) else Number(value, digits=digits, scale=scale)
 
 
 def counted(group: Frames, *names: str) -> Cell:
-    """The sum of the ledger's counts of tokens, in thousands."""
+    """The sum of these token counts of the ledger, in thousands, as a mean over runs."""
     counts = group.runs.reindex(columns=list(names)).sum(axis=1, skipna=False)
     return UNKNOWN if counts.isna().any() else Number(float(counts.mean()), scale=1e-3)
 
 
 def success(group: Frames, when: str = "after", mode: str = "sampled") -> Cell:
-    """Success on the evaluation `when` and `mode`, with its interval where answers are sampled."""
+    """Success in an evaluation, with its interval where answers are sampled."""
     evaluation = metrics.held_out(group, when, mode)
     if evaluation is None:
         return NOT_RUN
@@ -122,9 +122,9 @@ ASIDE = re.compile(r" \([^()]*\)")
 
 
 def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
-    """The runs of the experiment results/<name>/ with those of others that it reads, ablations below the configurations
-    that they change; all columns that say something, or those of these names. Raises DataError for records that are
-    missing or damaged, and ConfigError for an unknown column."""
+    """The runs of results/<name>/ and the runs that it shares with other experiments; ablations follow the
+    configurations that they change. columns: keys of COLUMNS; default: all with a value. Raises DataError for missing
+    or damaged records, and ConfigError for an unknown column."""
     rows, notes = groups(experiment(results, name)), []
     owners = shared_runs(name)
     read = {owner: groups(experiment(results, owner)) for owner in {*owners.values()} if has_runs(results / owner)}
@@ -146,7 +146,7 @@ def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
 
 
 def folder_table(folders: Sequence[Path], columns: Sequence[str] = ()) -> Table:
-    """Any runs: folders of runs or of experiments, in their order. Raises as `run_table` does."""
+    """The runs in folders of runs or of experiments, in this order. Raises as `run_table` does."""
     parts, begun = [], []
     for folder in (folder.absolute() for folder in folders):
         if (folder / "manifest.json").exists():
@@ -169,10 +169,10 @@ def folder_table(folders: Sequence[Path], columns: Sequence[str] = ()) -> Table:
 def _table(
     name: str, title_of_table: str, rows: Sequence[Frames], columns: Sequence[str], notes: Sequence[str]
 ) -> Table:
-    """With a column for each field of the configuration in which rows differ; without chosen columns, all that say
-    something, those of benchmarks, and those that algorithms recorded."""
+    """A table with the fields in which configurations differ. Without chosen columns it has all columns with a value,
+    the benchmarks, and the numbers that algorithms logged."""
     if unknown := [key for key in columns if key not in COLUMNS]:
-        raise ConfigError(f"--columns: {unknown[0]!r} is no column; {nearest(unknown[0], COLUMNS)}.")
+        raise ConfigError(f"--columns: {unknown[0]!r} is not a column; {nearest(unknown[0], COLUMNS)}.")
     several = list(dict.fromkeys(experiment for group in rows for experiment in group.runs["experiment"]))
     counts = [len(group.runs) for group in rows]
     keys = list(columns) or [key for key in COLUMNS if key != "experiment"]
@@ -200,7 +200,7 @@ def _table(
 
 
 def _labels(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
-    """The columns that tell configurations apart: their names, and each field that the names of some have."""
+    """The columns that identify configurations: their names, and each field that any of their labels sets."""
     named = [(group, settings_in(group.label)) for group in rows]
     titles: list[Cell] = [title_of(group.label, [f"{key}={own[key]}" for key in own]) for group, own in named]
     columns = {COLUMNS["method"].title: titles}
@@ -217,7 +217,7 @@ def _seeds(count: int) -> str:
 
 
 def _about_cells(frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[int]) -> Iterator[str]:
-    """What intervals of one seed say, and which answers are left out because they could not be graded."""
+    """Notes on intervals of one seed, and on answers that are left out because they could not be graded."""
     has_intervals = any(isinstance(cell, Number) and not isnan(cell.low) for cell in frame.to_numpy().flat)
     if has_intervals and min(counts) == 1:
         yield "Intervals of 1 seed are over questions alone and say nothing about other seeds."
@@ -230,42 +230,41 @@ def _about_cells(frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[i
 
 
 def _is_empty(title: str, cells: Iterable[Cell]) -> bool:
-    """A column that says nothing: no such evaluation, or no rollout outside the budget, in any row."""
+    """Whether a column is without a value in every row, or without any rollout outside the budget."""
     nothing = "0" if title == COLUMNS["free"].title else NO_VALUE
     return {*map(str, cells)} <= {NOT_RUN, NO_VALUE, nothing}
 
 
 def _benchmarks(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
-    """A column for each benchmark and decoding that final policies were evaluated with: pass@1 over the questions that
-    were graded in all runs."""
+    """A column for each benchmark and decoding of final policies: pass@1 over the questions graded in all runs."""
     columns: dict[str, list[Cell]] = {}
     for place, group in enumerate(rows):
         final = group.benchmarks.merge(group.runs[["run", "policy_version"]], on=["run", "policy_version"])
-        for (benchmark, decoding), made in final.groupby(["benchmark", "decoding"]):
-            if made["alike"].nunique() > 1:
-                raise DataError(f"{', '.join(made['run'])} were evaluated on {benchmark} unalike.")
-            runs = group.of(made["run"])
+        for (benchmark, decoding), evaluations in final.groupby(["benchmark", "decoding"]):
+            if evaluations["alike"].nunique() > 1:
+                raise DataError(f"{', '.join(evaluations['run'])} were evaluated differently on {benchmark}.")
+            runs = group.of(evaluations["run"])
             answers = runs.answers[(runs.answers["benchmark"] == benchmark) & runs.answers["reward"].notna()]
             shares = (answers["reward"] == 1).groupby([answers["run"], answers["question"]]).mean().unstack()
             shares = shares.loc[runs.names].dropna(axis="columns").astype(float)
             strata = list(runs.runs["experiment"])
             share = interval(shares.to_numpy(), strata=strata, share=True) if shares.size else None
-            size = f"{made['questions'].iloc[0]:,} × {made['samples'].iloc[0]}"
+            size = f"{evaluations['questions'].iloc[0]:,} × {evaluations['samples'].iloc[0]}"
             title = f"{benchmark} pass@1, {decoded(json.loads(str(decoding)))}, {size}"
             columns.setdefault(title, [NOT_RUN] * len(rows))[place] = percent_cell(share)
     return columns
 
 
 def decoded(decoding: Mapping[str, float]) -> str:
-    """How tokens were drawn, in words."""
+    """A decoding in words."""
     words = f"temperature {decoding['temperature']:g}"
     words += f", top-p {decoding['top_p']:g}" if decoding["top_p"] < 1 else ""
     return words + (f", top-k {decoding['top_k']}" if decoding["top_k"] > 0 else "")
 
 
 def short(table: Table) -> Table:
-    """What a terminal has room for: the columns of SHORT, names of methods without what stands in parentheses where
-    they still differ, one interval."""
+    """The table for a terminal: the columns of SHORT, without intervals before training. Names lose their parentheses
+    if they stay distinct."""
     method, *others = (COLUMNS[key].title for key in SHORT)
     titles = [*table.header[: table.labels], *(title for title in others if title not in table.header[: table.labels])]
     frame = table.frame[[title for title in titles if title in table.frame]].copy()
@@ -281,13 +280,13 @@ def short(table: Table) -> Table:
 
 
 def files_of(table: Table, output: Path, whole: bool = False) -> dict[Path, str]:
-    """A table in every format; in LaTeX, which has to fit a page, as `short` has it, or `whole`."""
+    """A table in every format. LaTeX must fit a page, so it has the columns of `short`, unless `whole`."""
     narrow = tables.files_of([table if whole else short(table)], output)
     return tables.files_of([table], output) | {path: text for path, text in narrow.items() if path.suffix == ".tex"}
 
 
 def show(table: Table, output: Path) -> None:
-    """Write a table in every format and print it as `short` has it."""
+    """Write a table in every format, and print its short form."""
     files = files_of(table, output)
     tables.write(files)
     print(tables.markdown(short(table)), *files, sep="\n")

@@ -1,8 +1,7 @@
 """Intervals, paired differences, p-values and verdicts, as pure functions of arrays (on scipy).
 
-The interval of a mean over runs and questions is a t interval over the means of runs, widened by what other questions
-would change, and never narrower than that of the questions alone (`half_width`). The verdict on a claim is by one rule
-(`verdict`).
+The interval of a mean over runs and questions adds the variance over runs and the variance over questions. It is never
+narrower than the interval over questions alone (`half_width`). All claims are judged by `verdict`.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -15,37 +14,35 @@ from scipy import special
 
 LEVEL = 0.95
 SAME = 1e-9
-"""values that differ by less are alike"""
+"""values that differ by less are equal"""
 LEAST_RUNS = 3
-"""fewer runs, or pairs of runs, decide nothing"""
+"""a claim with fewer runs, or pairs of runs, is undecided"""
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % interval, NaN where there is none, and the number of runs (seeds) and questions it was taken
-    over."""
+    """A mean with its 95 % interval."""
 
     mean: float
-    low: float
+    low: float  # NaN without an interval
     high: float
-    runs: int
+    runs: int  # seeds that the mean is over
     questions: int
 
 
 def interval(values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None, share: bool = False) -> Interval:
-    """The mean of `values`, [runs, questions], every run on the same questions; of paired runs, give their differences.
+    """The mean of `values`, [runs, questions]; every run has the same questions. Paired runs give their differences.
 
-    strata: the warm start of each run. What warm starts differ in is taken out, and with it a degree of freedom each.
-    Where no warm start has two runs the interval is over questions alone. There is none where all values are alike,
-    nor over single values of runs without a partner in their stratum. share: values lie in [0, 1]; the interval stays
-    there, and is Wilson's over questions where all are 0 or all are 1. Raises ValueError for values that are not a full
-    table, and unless every run has its stratum.
+    strata: the warm start of each run. Differences between warm starts are removed; each costs a degree of freedom.
+    Where no warm start has two runs, the interval is over questions alone, and absent with a single question. Equal
+    values have no interval. share: values lie in [0, 1], and so does the interval; it is Wilson's over questions where
+    all values are 0 or all are 1. Raises ValueError for missing values, and for a wrong number of strata.
     """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or not table.size or not np.isfinite(table).all():
-        raise ValueError(f"values must be [runs, questions], whole and not empty, got shape {table.shape}")
+        raise ValueError(f"values must be finite and [runs, questions], neither of them 0; got shape {table.shape}")
     runs, questions = table.shape
     kinds = list(strata) if strata is not None else [0] * runs
     if len(kinds) != runs:
@@ -61,13 +58,15 @@ def interval(values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None,
 
 
 def half_width(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None = None) -> float:
-    """Half the width of the interval of a sum of all `tables`, each [runs, units] with units of its own: what every run
-    and unit adds to a mean, up to a constant for each stratum of runs. runs: how many the rows count as, all by
-    default. NaN where neither runs nor units vary.
+    """Half the width of the interval of the sum of all `tables`. NaN where neither runs nor units vary.
 
-    Runs and units are random and crossed. Two half-widths are added in squares: Student's over the runs' sums, pooled
-    over strata, and that over the units' sums less the part of their spread that is the noise of single answers, which
-    the runs' sums have too.
+    tables: the contribution of each run and unit to the mean, [runs, units]; each table has its own units, such as the
+    questions of a benchmark. strata: of each run; constants within a stratum cancel. runs: number of independent runs,
+    by default the rows.
+
+    Runs and units are crossed random effects. The squares of two half-widths are added: Student's over the runs' sums,
+    pooled over strata, and Student's over the units' sums. The noise of single answers is in both sums, so it is
+    subtracted from the units' variance.
     """
     return _half_width(*_variances(tables, strata, runs), LEVEL)
 
@@ -86,8 +85,8 @@ def _half_width(freedom: int, units: int, of_runs: float, of_units: float, noise
 def _variances(
     tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None
 ) -> tuple[int, int, float, float, float]:
-    """The freedoms of runs and of units, and the variances of a mean over runs, over units with the noise of single
-    answers in it, and of that noise."""
+    """Degrees of freedom of runs and of units, and three variances of the mean: over runs, over units (which includes
+    the noise of single answers), and of that noise."""
     stratum = [list(strata).index(kind) for kind in strata]
     runs = len(strata) if runs is None else runs
     freedom = runs - len(set(stratum))
@@ -108,7 +107,7 @@ def _squares(values: Floats) -> float:
 
 
 def over_seeds(values: npt.ArrayLike) -> Interval:
-    """The plain t interval of the mean of a number a seed; without width where all are alike, NaN for a single one."""
+    """The t interval of the mean of one number per seed. Its width is 0 for equal numbers and NaN for one seed."""
     numbers = np.asarray(values, dtype=np.float64)
     mean, count = float(numbers.mean()), len(numbers)
     half = student(count - 1) * float(numbers.std(ddof=1)) / sqrt(count) if count > 1 else nan
@@ -121,7 +120,7 @@ def student(freedom: int, level: float = LEVEL) -> float:
 
 
 def normal(comparisons: int = 1) -> float:
-    """The two-sided normal quantile of intervals so many of which hold together at LEVEL (Bonferroni)."""
+    """The two-sided normal quantile at which so many intervals hold jointly at LEVEL (Bonferroni)."""
     return float(special.ndtri(1 - (1 - LEVEL) / (2 * max(1, comparisons))))
 
 
@@ -136,7 +135,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def p_value(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None = None) -> float:
-    """Of no difference: one less the level of the widest interval that leaves 0 out; NaN without an interval."""
+    """The p-value of no difference: 1 minus the level of the widest interval without 0. NaN without an interval."""
     mean, variances = abs(float(sum(table.sum() for table in tables))), _variances(tables, strata, runs)
     if not _half_width(*variances, LEVEL) > 0:
         return nan
@@ -167,12 +166,12 @@ def verdict(
     slack: float | None = None,
     width: float | None = None,
 ) -> str:
-    """The one rule. A number is claimed to lie above `closed`, or with `slack` to equal it.
+    """The verdict on a claim that a number is above `closed`, or, with `slack`, equals it.
 
-    Above: supported where the whole interval lies above, contradicted where it lies below, undecided otherwise. Equal:
-    contradicted where the interval widened by `slack` does not reach `closed`, undecided where a side of it is wider
-    than `width` (the slack by default), supported otherwise; without an interval the mean stands for it. Fewer than
-    LEAST_RUNS `runs` decide nothing.
+    Above: supported if the whole interval is above `closed`, contradicted if it is below, otherwise undecided. Equal:
+    contradicted if the interval, widened by `slack`, excludes `closed`; undecided if a half of the interval is wider
+    than `width` (default: the slack); otherwise supported. Without an interval the mean is used. Fewer than LEAST_RUNS
+    `runs` are undecided.
     """
     if result is None or isnan(result.mean) or (runs is not None and runs < LEAST_RUNS):
         return UNDECIDED
@@ -185,6 +184,6 @@ def verdict(
 
 
 def together(verdicts: Iterable[str]) -> str:
-    """Of a claim that says "all": contradicted where one part is, supported where all are, undecided otherwise."""
+    """The verdict on "all parts hold": contradicted if a part is, supported if all parts are, otherwise undecided."""
     kinds = set(verdicts)
     return CONTRADICTED if CONTRADICTED in kinds else SUPPORTED if kinds == {SUPPORTED} else UNDECIDED

@@ -26,9 +26,10 @@ Summary = dict[str, Any]
 
 
 def summarise(lines: Sequence[Mapping[str, Any]], ks: Sequence[int]) -> Summary:
-    """The figures of a panel's lines, in any order. Means are over questions of means over samples, unless said.
+    """The numbers of an evaluation, from its lines in any order.
 
-    What has no value is None; `notes` says why.
+    pass@1, passes, reward and qa are means over questions of means over samples; all others are over samples. A number
+    without a value is None, and `notes` says why.
     """
     frame = pd.DataFrame(lines).sort_values(["position", "sample"]).astype({"reward": float})
     rewards = frame.groupby("uid", sort=False)["reward"]
@@ -67,7 +68,7 @@ def summarise(lines: Sequence[Mapping[str, Any]], ks: Sequence[int]) -> Summary:
 def _of_questions(
     frame: pd.DataFrame, estimator: Callable[[int, int, int], float], k: int
 ) -> "tuple[pd.Series[float], list[str]]":
-    """What an estimator gives for each question with enough graded samples, and why not for others."""
+    """An estimator's value for each question with at least k graded samples, and notes on the other questions."""
     odd = frame[~(frame["reward"].isin((0, 1)) | frame["reward"].isna())]
     if len(odd):
         first = f"question {odd['uid'].iloc[0]!r} has a reward of {odd['reward'].iloc[0]:g}"
@@ -83,7 +84,7 @@ def _of_questions(
 
 
 def _interval(shares: "pd.Series[float]") -> list[float] | None:
-    """95 %, over questions; of one share between 0 and 1 for all of them Wilson's, as if of single answers."""
+    """The 95 % interval over questions; Wilson's, as for single answers, where all questions have the same share."""
     if shares.empty:
         return None
     if shares.nunique() == 1:
@@ -93,7 +94,7 @@ def _interval(shares: "pd.Series[float]") -> list[float] | None:
 
 
 def _calls(calls: "pd.Series[Any]") -> dict[str, dict[str, int]]:
-    """Over all samples, by tool."""
+    """Counts of calls over all samples, by tool."""
     totals: dict[str, Counter[str]] = defaultdict(Counter)
     for tool, counts in (call for by_tool in calls for call in by_tool.items()):
         totals[tool].update(counts)
@@ -106,7 +107,8 @@ def _mean(values: "pd.Series[float]") -> float | None:
 
 
 def table(summaries: Mapping[str, Summary], decoding: Mapping[str, str]) -> str:
-    """Markdown: a row a figure, a column a benchmark. Shares in percent. decoding: of each, in words."""
+    """A Markdown table with a row per number and a column per benchmark. Shares are in percent. decoding: in words, by
+    benchmark."""
     every = list(summaries.values())
     flat = pd.json_normalize(every, sep="/")
 

@@ -3,8 +3,8 @@
     table = Table("runs", pd.DataFrame({"Method": ["RTPO"], "After": [Number(0.75, 0.72, 0.78, scale=100)]}), "Runs.")
     markdown(table), latex(table), csv_text(table)
 
-A cell is a text or a `Number`, which CSV has unrounded, its interval in columns of its own. **Bold** and `code` mean
-the same in texts as in Markdown.
+A cell is a text or a `Number`. CSV has the unrounded number, and its interval in two more columns. **Bold** and `code`
+in texts are Markdown.
 """
 
 import re
@@ -21,7 +21,7 @@ from analysis.stats import Interval
 NOT_RUN, NO_VALUE, UNKNOWN = "not run", "—", "unknown"
 MINUS = "−"
 LONG_ROWS = 45
-"""a float holds no more"""
+"""a table with more rows is a longtable"""
 BOLD, CODE, INTERVAL = re.compile(r"\*\*(.+?)\*\*"), re.compile(r"`(.+?)`"), re.compile(r"\[([^\]]*)\]")
 LATEX_NEEDS = r"% needs \usepackage{booktabs,graphicx,longtable}"
 FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\begin{tabular}"
@@ -38,15 +38,15 @@ LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Number:
-    """A cell: a number with its interval, shown times `scale` with so many digits. note: said after it."""
+    """A cell: a number with its interval."""
 
     value: float
     low: float = nan
     high: float = nan
-    digits: int = 1
-    scale: float = 1.0
-    sign: bool = False
-    note: str = ""
+    digits: int = 1  # decimals
+    scale: float = 1.0  # factor of all three when they are shown
+    sign: bool = False  # whether to show +
+    note: str = ""  # in parentheses after the number
     is_bold: bool = False
 
     @property
@@ -67,13 +67,13 @@ Cell = str | Number
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """`name` names its files and its LaTeX label. frame: of cells. labels: how many columns say what a row is."""
+    """A table of cells."""
 
-    name: str
-    frame: pd.DataFrame
+    name: str  # of its files and its LaTeX label
+    frame: pd.DataFrame  # of cells
     caption: str
     notes: tuple[str, ...] = ()
-    labels: int = 1
+    labels: int = 1  # number of leading columns that identify a row
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def percent_cell(interval: Interval | None, sign: bool = False) -> Cell:
 
 
 def bold_best(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
-    """The frame with the best of each of these columns in bold, and all that are shown equal to it, where their
+    """The frame with the best number of each of these columns in bold, and all numbers that round to it, if their
     intervals lie above those of all other rows."""
     frame = frame.copy()
     for column in columns:
@@ -119,7 +119,7 @@ def bold_best(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
         best = max((value.value for value in numbers.values()), default=nan)
         first = {row for row, value in numbers.items() if value.shown == replace(value, value=best).shown}
         rest = [value for row, value in numbers.items() if row not in first]
-        # of what has no interval nothing is set apart; a comparison with NaN is false
+        # without intervals nothing is bold, since a comparison with NaN is false
         if rest and all(numbers[row].low > other.high for row in first for other in rest):
             bold = {row: replace(numbers[row], is_bold=True) for row in first}
             frame[column] = [bold.get(row, value) for row, value in frame[column].items()]
@@ -130,7 +130,7 @@ def bold_best(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
 
 
 def ruled(header: Sequence[str], lines: Iterable[Sequence[object]], aligned: bool = True) -> str:
-    """A Markdown table; aligned: every column as wide as its widest cell, for a terminal."""
+    """A Markdown table. aligned: pad each column to its widest cell, for a terminal."""
     shown = [[str(value).replace("|", r"\|") for value in line] for line in (header, *lines)]
     widths = [max(map(len, column)) if aligned else 0 for column in zip(*shown, strict=True)]
     shown.insert(1, ["-" * (width or 3) for width in widths])
@@ -144,8 +144,7 @@ def markdown(table: Table) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """Header and rows. A number is plain, and its interval stands in two columns of its own; what is not there is
-    empty."""
+    """Header and rows. Numbers are plain, intervals have two columns of their own, and missing values are empty."""
     columns: dict[str, list[str]] = {}
     for place, title in enumerate(table.header):
         cells = list(table.frame.iloc[:, place])
@@ -165,8 +164,8 @@ def _plain(value: object, part: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """One float that is no wider than the line, or a longtable where there are many rows, ready for a paper; its first
-    line loads what it needs."""
+    """A float of at most the line's width, or a longtable for more than LONG_ROWS rows. The first line names the
+    packages that it needs."""
     is_long = len(table.rows) > LONG_ROWS
     text = (
         pd.DataFrame(table.rows)
@@ -212,12 +211,12 @@ def write(files: Mapping[Path, str]) -> None:
 
 
 def changed(files: Mapping[Path, str]) -> list[Path]:
-    """Those that do not hold their text."""
+    """The files whose content differs from their text, or that are missing."""
     return [path for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()]
 
 
 def told_stale(paths: Iterable[Path], command: str) -> int:
-    """Name each path with the command that makes it; the exit status, 1 where there is one."""
+    """Print each stale path with the command that makes it; returns the exit status, 1 if there is a path."""
     stale = list(paths)
     for path in stale:
         print(f"{path} is not what the records give: {command}", file=sys.stderr)
@@ -228,7 +227,7 @@ def told_stale(paths: Iterable[Path], command: str) -> int:
 
 
 def number(value: float, digits: int, scale: float = 1, sign: bool = False) -> str:
-    """A fixed number of digits with thousands separated; never a negative zero."""
+    """A number with so many decimals and a separator of thousands; never a negative zero."""
     if isnan(value) or isinf(value):
         return NO_VALUE if isnan(value) else f"{MINUS if value < 0 else ''}∞"
     rounded = round(value * scale, digits) + 0.0
