@@ -37,9 +37,9 @@ from rtpo.verl_harness.worker import AgentWorker
 
 POOL = "policy"
 WARM_LENGTHS = (24, 96, 384, 1024)
-"""of rows: below a block of 128 nodes of FlexAttention, and of more and more of them"""
+"""row lengths for warming up: below one FlexAttention block of 128 nodes, then of more and more blocks"""
 
-# nested tensors make torch explain a renamed function, once a process
+# for nested tensors torch logs a renamed function, once a process
 logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
 
 
@@ -52,7 +52,7 @@ class VerlBackend:
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
         self._limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
         described = omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config
-        # on a CPU a row's own nodes attend to its path alone, whatever the size of its tree
+        # on a CPU a row's own nodes attend to its path only, whatever the size of its tree
         self._even = EVEN * int(described.hidden_size) if settings.trainer.device == "cuda" else 2**40
         self._apart = why_not_trees(described) is not None
         self._is_rotary = getattr(described, "rope_parameters", None) is not None
@@ -84,21 +84,21 @@ class VerlBackend:
         self._sync = CheckpointEngineManager(checkpoint_engine, self._workers, self._replicas)
         self.engine = self._connect()
         if self._is_embedded:
-            # until the servers are up, so that no run's first synchronisation waits for them
+            # waits until the servers are up, so that no run's first synchronisation does
             asyncio.run(_clear_caches(self._replicas))
         self.is_serving = True
         self._free_the_device()
 
     def warm_up(self) -> None:
-        """Both passes over forked rows of several lengths, of which nothing stays: CUDA's kernels for prefix trees are
-        compiled then, a minute for each kind, before any clock runs."""
+        """Run both passes over forked rows of several lengths and discard the results. This compiles CUDA's kernels for
+        prefix trees, a minute for each kind, before any timing starts."""
         for length in WARM_LENGTHS:
             packed = forked_rows(self.ranks, length)
             self.score(packed)
             self._workers.warm_up(self._training_batch(packed, self._deal(packed), None, TokenClip()))
 
     def _free_the_device(self) -> None:
-        """Before training: a vLLM that shares the GPU gives its memory back."""
+        """Before training, let a vLLM that shares the GPU release its memory."""
         if self._settings.actor_rollout_ref.rollout.free_cache_engine and self.is_serving:
             self._sync.sleep_replicas()
             self.is_serving = False
@@ -175,7 +175,7 @@ class VerlBackend:
         with ray_failures("the synchronisation"):
             if self._is_embedded or self._sync.backend != "naive":
                 self._sync.update_weights(version)
-            else:  # as verl's manager does, which would wait for ever for a vLLM that could not load them
+            else:  # verl's manager would wait for ever for a vLLM that failed to load them
                 sending = self._workers.update_weights(global_steps=version, mode=self._sync.backend)
                 wait_for_weights(sending, [server for replica in self._replicas for server in replica.servers])
             self.is_serving = True
@@ -191,18 +191,18 @@ class VerlBackend:
                 )
 
     def engine_states(self) -> list[rollout_server.EngineState]:
-        """What each embedded server says of itself."""
+        """The state of each embedded server."""
         return ray.get([replica.server_handle.state.remote() for replica in self._replicas])
 
     def restart(self, settings: DictConfig) -> None:
-        """The initial weights and a new optimizer, as a new backend with these settings would have them."""
+        """Reset to the initial weights and a new optimizer, as in a new backend with these settings."""
         self._free_the_device()
         self._settings = settings
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
         self._workers.restart(settings.actor_rollout_ref.actor.optim)
 
     def close(self) -> None:
-        """End the worker and engine processes and give their place in Ray back."""
+        """End the worker and engine processes and release their resources in Ray."""
         for actor in [*self._workers.workers, *(server for replica in self._replicas for server in replica.servers)]:
             ray.kill(actor)
         pools: Any = self._pool.pgs
@@ -212,7 +212,7 @@ class VerlBackend:
         while ray.available_resources().get("GPU", 0) < self.ranks:
             if time.monotonic() > deadline:
                 raise MachineError(
-                    "Ray did not give the ended workers' place back within a minute: start the run again."
+                    "Ray did not release the ended workers' resources within a minute: start the run again."
                 )
             time.sleep(0.1)
 
@@ -232,8 +232,8 @@ class VerlBackend:
             self._workers.load_checkpoint(str(folder.resolve()))
         except ray.exceptions.RayTaskError as error:
             raise DataError(
-                f"the weights in {folder} cannot be loaded: {str(error.cause).splitlines()[0]}. They are as they "
-                "were written: another version or number of processes wrote them. Delete the run's checkpoints folder "
+                f"the weights in {folder} cannot be loaded: {str(error.cause).splitlines()[0]}. They are "
+                "intact, but another version or number of processes wrote them. Delete the run's checkpoints folder "
                 "to start it afresh."
             ) from error
 
@@ -258,7 +258,7 @@ class VerlBackend:
     def _batch(
         self, packed: Packed, dealt: Dealt, fields: Mapping[str, np.ndarray] | None = None, **settings: Any
     ) -> Any:
-        """verl's no-padding layout: nested tensors, one component a row, in the order of the ranks."""
+        """A batch in verl's no-padding layout: nested tensors, one component a row, in the order of the ranks."""
         self._free_the_device()
         offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(dealt.lengths)]).astype(np.int64))
         blank = dealt.source < 0
@@ -286,7 +286,7 @@ class VerlBackend:
 
 
 def forked_rows(pairs: int, length: int) -> Packed:
-    """Pairs of rows of `length` ids that share their first half, and train the other."""
+    """Pairs of rows of `length` ids: a pair shares the first half and trains the second."""
     rows, half = 2 * pairs, length // 2
     ids = np.repeat(np.arange(rows)[:, None], length, axis=1)
     ids[:, :half] = pairs + np.arange(rows)[:, None] // 2

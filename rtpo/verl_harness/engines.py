@@ -43,9 +43,8 @@ def embedded_engine(servers: Sequence[Any]) -> BatchingEngine:
 class VllmEngine:
     """One asynchronous request a turn through verl's client, to `vllm_server.VllmServer`; vLLM batches them itself.
 
-    A turn ends with `stop_id` and no other id, whatever the model's generation config names. vLLM looks at the id
-    before it looks at the limit, so a stop id in the last place that `max_tokens` leaves is STOP, as in
-    `rtpo.engines.decoder`.
+    Only `stop_id` ends a turn, whatever the model's generation config names. vLLM checks the id before the limit, so a
+    stop id in the last position that `max_tokens` allows is STOP, as in `rtpo.engines.decoder`.
     """
 
     def __init__(self, client: LLMServerClient, stop_id: int) -> None:
@@ -86,10 +85,9 @@ class VllmEngine:
 
 
 def largest_logprobs(positions: Sequence[Mapping[int, Any]], count: int) -> Floats:
-    """[len(positions), count] the largest log-probs, descending; -inf where a position has fewer.
+    """The largest log-probs: [len(positions), count], descending, -inf where a position has fewer.
 
-    positions: of each, vLLM's `Logprob`s by token id: its `count` largest and, when it is none of them, the sampled
-    token's, which is then smaller than they are.
+    positions: of each, vLLM's `Logprob`s by token id: its `count` largest, and the sampled token's if it is smaller.
     """
     values = np.full((len(positions), count), -np.inf, np.float32)
     for row, position in zip(values, positions, strict=True):
@@ -99,24 +97,24 @@ def largest_logprobs(positions: Sequence[Mapping[int, Any]], count: int) -> Floa
 
 
 def wait_for_weights(sending: Sequence[Any], servers: Sequence[Any], every: float = 5.0) -> None:
-    """Until the trainer's workers have sent their weights to the `VllmServer`s.
+    """Wait until the trainer's workers have sent their weights to the `VllmServer`s.
 
-    sending: Ray's references to what the workers are doing. servers are asked `every` so many seconds how they are:
-    verl's sender waits for ever for a vLLM that failed to take weights. Raises InfrastructureError for a server that
-    did, what a worker raised otherwise.
+    sending: Ray's references to the workers' calls. servers: asked for failures `every` so many seconds, since verl's
+    sender waits for ever for a vLLM that failed to take weights. Raises InfrastructureError for a failed server, and
+    what a worker raised.
     """
     waiting = list(sending)
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=every)
-        ray.get(done)  # the error of one, for which the others would wait
+        ray.get(done)  # raises one worker's error, for which the others would wait
         if waiting:
             ray.get([server.check_workers.remote() for server in servers])
 
 
 @contextmanager
 def first_error() -> Iterator[None]:
-    """In place of a BufferError the error before it: verl closes shared memory however its transfer of weights ends,
-    which Python refuses while a failed frame holds a part of it."""
+    """Raise the error before a BufferError in its place. When a transfer of weights fails, verl closes shared memory
+    that the failed frame still uses, and Python refuses."""
     try:
         yield
     except BufferError as error:
@@ -131,7 +129,7 @@ def _cause(error: BaseException) -> BaseException:
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """An error of ours that an actor raised, as it was."""
+    """Raise an actor's RTPOError as it was, without Ray's wrapping."""
     try:
         yield
     except RayError as error:
@@ -143,7 +141,7 @@ def own_errors() -> Iterator[None]:
 
 @contextmanager
 def ray_failures(what: str) -> Iterator[None]:
-    """An error of ours that an actor raised, as it was; any other as InfrastructureError, in a sentence on `what`."""
+    """Raise an actor's RTPOError as it was, and any other error as an InfrastructureError that names `what`."""
     try:
         with own_errors():
             yield

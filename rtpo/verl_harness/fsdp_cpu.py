@@ -8,13 +8,13 @@ import verl.workers.engine.fsdp.transformer_impl as fsdp
 from verl.workers.engine.base import EngineRegistry
 
 from rtpo.verl_harness import (
-    fsdp_engine,  # noqa: F401  (puts itself in place)
+    fsdp_engine,  # noqa: F401  (its import changes verl)
     rollout_server,  # noqa: F401  (its adapter registers itself)
 )
 
 
 class _PageableOffloadPolicy(torch.distributed.fsdp.CPUOffloadPolicy):
-    """The reference policy is offloaded; pinned memory needs a GPU."""
+    """Offloads the reference policy without pinned memory, which needs a GPU."""
 
     def __init__(self, pin_memory: bool = False) -> None:
         super().__init__(pin_memory=False)

@@ -1,18 +1,18 @@
-"""What verl's FSDP2 engine does otherwise here, on CPU and CUDA alike. Imported in the workers through
-`actor_rollout_ref.model.external_lib`, which puts it in place.
+"""Our changes to verl's FSDP2 engine, on CPU and CUDA alike. Workers import this module through
+`actor_rollout_ref.model.external_lib`, which makes the changes.
 
-- Rows are computed as prefix trees (`rtpo.core.trees`), in micro-batches of trees of like size. verl computes every row
-  whole, and its micro-batches mix lengths and are then padded to the longest row, far beyond the tokens that
-  `ppo_max_token_len_per_gpu` allows; and they refuse a row longer than that.
-- Log-probs and entropies are those of trained ids alone, and the output layer is computed for these; others are 0.
-  Without verl's fused kernels it is computed in pieces (`rtpo.core.output_layer`), never all logits at once, but for
-  models that may change logits after it.
-- A schedule stays at its last learning rate beyond its end, which a run's last updates may take it to; verl's cosine
-  would rise again. The learning rate that is told of a step is the one it was taken with; verl tells the next step's.
-- The output layer is part of the model's outermost FSDP group. verl gives one that is not tied to the embeddings a
-  group of its own, whose weight the fused kernels would find sharded.
-- A save's folder is made without a lock. verl leaves the file of one in the temporary folder for each save, and locks
-  nothing by it: its name is a hash that differs between processes.
+- Rows are computed as prefix trees (`rtpo.core.trees`), in micro-batches of trees of similar size. verl computes every
+  row whole. Its micro-batches mix lengths and are padded to the longest row, far beyond
+  `ppo_max_token_len_per_gpu` tokens, and they refuse a row longer than that.
+- Log-probs, entropies and the output layer are computed for trained ids only; other ids have 0. Without verl's fused
+  kernels the output layer is computed in chunks (`rtpo.core.output_layer`), so that all logits never exist at once.
+  Models that may change logits after it are the exception.
+- A schedule keeps its last learning rate beyond its end, which a run's last updates may pass; verl's cosine would rise
+  again. The learning rate reported for a step is the one that it used; verl reports the next step's.
+- The output layer is part of the model's outermost FSDP group. verl gives an untied one its own group, and the fused
+  kernels would find its weight sharded.
+- A save's folder is made without a lock. verl leaves a lock file in the temporary folder for each save, which locks
+  nothing: its name is a hash that differs between processes.
 """
 
 import os
@@ -37,8 +37,8 @@ _verl_schedule = fsdp.FSDPEngine._build_lr_scheduler
 
 
 def micro_batches(data: TensorDict, *arguments: Any, **named: Any) -> tuple[Any, Any]:
-    """In place of verl's: those that the driver dealt out, as many on every rank, since FSDP gathers weights for
-    each. Rows that stock verl packed are not dealt out, and go verl's way."""
+    """In place of verl's: the micro-batches that the driver dealt out, equally many on every rank, since FSDP gathers
+    weights for each. Rows of stock verl are not dealt out, and take verl's own path."""
     if not _is_dealt(data):
         return _verl_micro_batches(data, *arguments, **named)
     batch = data["batch"].cpu()
@@ -47,7 +47,7 @@ def micro_batches(data: TensorDict, *arguments: Any, **named: Any) -> tuple[Any,
 
 
 def tree_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-    """In place of verl's: the trees of a micro-batch's rows, and what is read of them."""
+    """In place of verl's: the model's inputs for the trees of a micro-batch's rows, and which outputs are read."""
     if not _is_dealt(micro_batch):
         return _verl_inputs(engine, micro_batch)
     temperature = tu.get_non_tensor_data(micro_batch, "temperature", default=None)
@@ -75,7 +75,7 @@ def tree_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str, Any], d
 def tree_outputs(
     engine: Any, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
 ) -> dict[str, torch.Tensor]:
-    """In place of verl's: log-probs and entropies of the trained ids, each at the place before its own; 0 elsewhere."""
+    """In place of verl's: log-probs and entropies of trained ids, each at the position before its id, else 0."""
     if not _is_dealt(micro_batch):
         return _verl_outputs(engine, output, output_args, micro_batch, logits_processor_func)
     entropies = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)
@@ -93,7 +93,7 @@ def tree_outputs(
     before = torch.roll(micro_batch["loss_mask"].values(), -1).bool().nonzero()[:, 0]
     outputs = {}
     for name in ("log_probs", "entropy") if entropies else ("log_probs",):
-        # selected, not indexed: its gradient is added up in a fixed order
+        # index_select, not indexing: its gradient is summed in a fixed order
         values = pairs[name].index_select(0, output_args["read"])
         placed = torch.zeros(int(offsets[-1]), dtype=values.dtype, device=values.device).index_copy(0, before, values)
         outputs[name] = torch.nested.nested_tensor_from_jagged(placed, offsets)
@@ -101,41 +101,41 @@ def tree_outputs(
 
 
 def has_plain_head(engine: Any) -> bool:
-    """Whether logits are what the output layer gives, as in the models that are computed as trees."""
+    """Whether the output layer's result is the logits, as in the models that are computed as trees."""
     return engine.module.config.model_type in FAMILIES
 
 
 def _is_dealt(rows: TensorDict) -> bool:
-    return "tree" in rows.keys()  # noqa: SIM118  (a TensorDict cannot be asked itself)
+    return "tree" in rows.keys()  # noqa: SIM118  (a TensorDict does not support `in`)
 
 
 def wrap_targets(model: Any, layers: Any) -> list[torch.nn.Module]:
-    """verl's, without the output layer."""
+    """In place of verl's: its FSDP groups, without the output layer."""
     head = model.get_output_embeddings()
     return [module for module in _verl_wrap_targets(model, layers) if module is not head]
 
 
 def schedule(engine: Any, optimizer: Any) -> Any:
-    """verl's, held at its end."""
+    """In place of verl's: its schedule, constant from its end on."""
     scheduler, end = _verl_schedule(engine, optimizer), engine.optimizer_config.total_training_steps
     scheduler.lr_lambdas = [lambda step, share=share: share(min(step, end)) for share in scheduler.lr_lambdas]
     return scheduler
 
 
 def take_scheduled_step(engine: Any) -> float:
-    """To the next step; the learning rate of the one that was taken."""
+    """In place of verl's: take a step of the schedule, and return the learning rate that was used before it."""
     lr = float(engine.optimizer.param_groups[0]["lr"])
     engine.lr_scheduler.step()
     return lr
 
 
-def made_folder(path: str) -> str:
-    """In place of verl's."""
+def make_folder(path: str) -> str:
+    """In place of verl's: make a folder, without a lock."""
     os.makedirs(path, exist_ok=True)
     return path
 
 
-checkpoint_manager.local_mkdir_safe = made_folder
+checkpoint_manager.local_mkdir_safe = make_folder
 fsdp.FSDPEngine._build_lr_scheduler = schedule  # type: ignore[method-assign]
 fsdp.FSDPEngine.lr_scheduler_step = take_scheduled_step  # type: ignore[method-assign]
 fsdp.FSDPEngineWithLMHead.prepare_model_inputs = tree_inputs  # type: ignore

@@ -10,20 +10,20 @@ from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
-def _answers(value: Any) -> Callable[..., Any]:
-    """A function that gives this value whatever it is asked."""
+def _returns(value: Any) -> Callable[..., Any]:
+    """A function that returns this value for any arguments."""
     return lambda *_, **__: value
 
 
 class _CpuModule(ModuleType):
     """torch.cpu with what verl asks of every device. A CPU has no memory statistics, so they are 0."""
 
-    get_device_name = _answers("cpu")
-    set_device = empty_cache = ipc_collect = reset_peak_memory_stats = _answers(None)
+    get_device_name = _returns("cpu")
+    set_device = empty_cache = ipc_collect = reset_peak_memory_stats = _returns(None)
     manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
     get_rng_state, set_rng_state = staticmethod(torch.get_rng_state), staticmethod(torch.set_rng_state)
-    memory_allocated = memory_reserved = max_memory_allocated = max_memory_reserved = _answers(0)
-    mem_get_info = _answers((0, 0))
+    memory_allocated = memory_reserved = max_memory_allocated = max_memory_reserved = _returns(0)
+    mem_get_info = _returns((0, 0))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cpu, name)
@@ -35,20 +35,20 @@ class PlatformCPU(PlatformBase):
 
     device_name = vendor_name = "cpu"
     device_module = _CpuModule("torch.cpu")
-    is_available: Any = _answers(True)
-    current_device: Any = _answers("cpu")
-    """verl passes this to Tensor.to(): the device's name is its index"""
-    device_count: Any = _answers(1)
-    set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = _answers(None)
+    is_available: Any = _returns(True)
+    current_device: Any = _returns("cpu")
+    """verl passes this to Tensor.to(), so it is the device's name, not its index"""
+    device_count: Any = _returns(1)
+    set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = _returns(None)
     manual_seed: Any = staticmethod(torch.manual_seed)
     manual_seed_all: Any = staticmethod(torch.manual_seed)
-    get_device_capability: Any = _answers((None, None))
-    communication_backend_name: Any = _answers("gloo")
-    visible_devices_envvar: Any = _answers("CUDA_VISIBLE_DEVICES")
-    nvtx_range: Any = _answers(nullcontext())
-    ray_resource_name: Any = _answers("GPU")
-    is_ipc_supported: Any = _answers(False)
-    cudart: Any = _answers(None)
+    get_device_capability: Any = _returns((None, None))
+    communication_backend_name: Any = _returns("gloo")
+    visible_devices_envvar: Any = _returns("CUDA_VISIBLE_DEVICES")
+    nvtx_range: Any = _returns(nullcontext())
+    ray_resource_name: Any = _returns("GPU")
+    is_ipc_supported: Any = _returns(False)
+    cudart: Any = _returns(None)
 
     def ray_noset_envvars(self) -> list[str]:
         return []

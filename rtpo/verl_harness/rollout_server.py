@@ -27,15 +27,14 @@ NAME = "embedded"
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What a server says of itself: the version it holds, prompts in its cache, a checksum of its weights, tokens, and
-    the seconds its decoder took."""
+    """The state of an embedded server."""
 
-    version: int
+    version: int  # of its weights
     cached_prompts: int
-    checksum: str
-    prefilled_tokens: int
-    requested_tokens: int
-    generate_seconds: float
+    checksum: str  # of its weights
+    prefilled_tokens: int  # context tokens that it computed
+    requested_tokens: int  # context tokens that requests had
+    generate_seconds: float  # that its decoder took
 
 
 class EmbeddedServer:
@@ -105,7 +104,7 @@ class EmbeddedServer:
     sleep = release_kv_cache = clear_kv_cache
 
     async def wake_up(self, **_: Any) -> None:
-        """It gives no memory back, and so takes none."""
+        """Do nothing: the server released no memory."""
 
     resume_kv_cache = abort_all_requests = resume_generation = wake_up
 

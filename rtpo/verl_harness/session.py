@@ -1,6 +1,6 @@
 """A live backend from a run's configuration: one Ray start and, where settings allow, one worker group for many runs.
 
-verl settles its platform when it is first imported, so the environment is set first and verl imported after.
+verl chooses its platform on import, so the environment is set first and verl imported after.
 """
 
 import logging
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from rtpo.verl_harness.backend import VerlBackend
 
 GPU_SETS = ("gpu.txt", "gpu-cu12.txt")
-"""of requirements/: packages that were resolved together, for drivers of CUDA 13 and of CUDA 12"""
+"""files of requirements/ for drivers of CUDA 13 and of CUDA 12; the packages of a file were resolved together"""
 
 LONGEST_SOCKET = 107
-"""bytes of a Unix socket's path on Linux"""
+"""the most bytes of a Unix socket's path on Linux"""
 
 NODES_JOIN = 120
 """seconds that the nodes of a Ray cluster have to join it"""
 
 VLLM_ON_CPU = {
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise to all processors but one, however many they are
-    "TORCH_COMPILE_DISABLE": "1",  # minutes of a compiler's work for what a tiny model does in seconds
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise vLLM binds to all processors but one
+    "TORCH_COMPILE_DISABLE": "1",  # compiling would take minutes, a tiny model takes seconds
 }
 
 RAY_ENVIRONMENT = {
@@ -53,16 +53,16 @@ RAY_ENVIRONMENT = {
 }
 
 TOKEN_SOURCES = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
-"""environment variables by which a reader tells Ray who may use it; with none of them a run makes a token of its own"""
+"""environment variables that set Ray's authentication; without them a run makes its own token"""
 
 _started: tuple[Any, ...] | None = None
 _open: "tuple[dict[str, Any], VerlBackend] | None" = None
 
 
 def open_backend(config: RunConfig) -> "VerlBackend":
-    """A backend with the initial weights. On a CPU the one of the run before is used again when the two differ in the
-    optimizer and in name only; on GPUs it ends first, since the pinned memory of its processes comes back no other way.
-    On GPUs kernels are compiled here, before any clock runs.
+    """Open a backend with the initial weights. On a CPU the backend of the run before is used again, if only the
+    optimizer and the run's name differ. On GPUs it ends first, since nothing else frees its pinned memory. On GPUs
+    kernels are compiled here, before any timing starts.
 
     Raises MachineError, DataError, ConfigError.
     """
@@ -91,7 +91,8 @@ def open_backend(config: RunConfig) -> "VerlBackend":
 
 
 def settings_of(config: RunConfig) -> DictConfig:
-    """verl's settings for a run, with all that can be said of them before Ray starts. Raises ConfigError."""
+    """verl's settings for a run, after all checks that need no Ray. Raises ConfigError, and MachineError if shared
+    memory has no room."""
     os.environ.update(_platform(config.profile))
     from rtpo.verl_harness.settings import check_settings, fit_bucket, verl_settings
 
@@ -117,14 +118,14 @@ def close_backend() -> None:
 
 @contextmanager
 def closed_on_failure() -> Iterator[None]:
-    """Ends the backend and Ray where they, or what is unknown, fail a run inside: the next one starts its own."""
+    """End the backend and Ray if a run inside fails, unless by its input or a stop; the next run starts its own."""
     try:
         yield
     except (ConfigError, DataError, Stopped):
         raise
     except Exception:
         global _open
-        with suppress(Exception):  # the run's own failure is the one to tell
+        with suppress(Exception):  # the run's own failure is reported
             close_backend()
         _open = None
         ray.shutdown()
@@ -138,24 +139,24 @@ def close_session() -> None:
 
 
 def package_problems(profile: ProfileConfig) -> Iterator[str]:
-    """A sentence for each package of a profile with GPUs that is missing, or another than the pinned one."""
+    """A sentence for each package of a GPU profile that is missing, or not of the pinned version."""
     if profile.platform != "cuda":
         return
     remedy = "install requirements/gpu.txt, or requirements/gpu-cu12.txt for a driver of CUDA 12"
-    there = {name: _installed(name) for name in ("torch", "vllm")}
+    installed = {name: _installed(name) for name in ("torch", "vllm")}
     sets = [_gpu_pins(file) for file in GPU_SETS]
-    nearest = next((pins for pins in sets if pins["torch"] == there["torch"].partition("+")[0]), sets[0])
+    nearest = next((pins for pins in sets if pins["torch"] == installed["torch"].partition("+")[0]), sets[0])
     for name, pinned in nearest.items():
-        if not there[name]:
+        if not installed[name]:
             yield f"profile {profile.name} needs {name}, which is not installed: {remedy}."
-        elif there[name].endswith("+cpu"):
-            yield f"profile {profile.name} needs CUDA, and {name} {there[name]} is built without: {remedy}."
-        elif there[name].partition("+")[0] != pinned:
-            yield f"profile {profile.name} needs {name} {pinned}, and {there[name]} is installed: {remedy}."
+        elif installed[name].endswith("+cpu"):
+            yield f"profile {profile.name} needs CUDA, and {name} {installed[name]} is built without: {remedy}."
+        elif installed[name].partition("+")[0] != pinned:
+            yield f"profile {profile.name} needs {name} {pinned}, and {installed[name]} is installed: {remedy}."
 
 
 def _installed(package: str) -> str:
-    """Its version, or an empty string."""
+    """A package's version, or an empty string."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -168,10 +169,10 @@ def _gpu_pins(file: str) -> dict[str, str]:
 
 
 def start_ray(profile: ProfileConfig) -> None:
-    """Start Ray on this machine, or join the cluster RAY_ADDRESS names; once a process. A Ray that is started here
-    listens on the loopback address alone.
+    """Start Ray on this machine, or join the cluster that RAY_ADDRESS names, once in a process. A Ray that is started
+    here listens only on the loopback address.
 
-    Raises MachineError, for packages of a GPU profile that are not the pinned ones, too.
+    Raises MachineError, also for packages of a GPU profile that are not the pinned ones.
     """
     if problems := list(package_problems(profile)):
         raise MachineError("\n".join(problems))
@@ -192,13 +193,13 @@ def start_ray(profile: ProfileConfig) -> None:
         _check_sockets()
     local: dict[str, Any] = {} if address else {"num_cpus": profile.logical_cpus, "include_dashboard": False}
     if not address:
-        ray_constants.ENABLE_RAY_CLUSTER = False  # Ray then takes the loopback address for this machine's
+        ray_constants.ENABLE_RAY_CLUSTER = False  # so that Ray uses the loopback address for this machine
         environment["VLLM_HOST_IP"] = LOOPBACK
         if TOKEN_SOURCES.isdisjoint(os.environ):
-            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray's own would lie in ~/.ray, for all to read
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray would write its own to ~/.ray, readable by all
     if profile.platform == "cpu" and not address:
         local["num_gpus"] = processes  # logical ones: verl's resource pools count GPUs
-        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # of real ones, and Ray would count these
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray would count real GPUs instead
     try:
         with _held_interrupts():
             ray.init(
@@ -209,9 +210,9 @@ def start_ray(profile: ProfileConfig) -> None:
                 logging_level=logging.ERROR,
                 **local,
             )
-    except SystemExit as ended:  # Ray's own handler meanwhile
+    except SystemExit as ended:  # raised by Ray's own handler during its start
         raise KeyboardInterrupt("SIGTERM") from ended
-    except Exception as error:  # Ray raises no narrower one
+    except Exception as error:  # Ray raises no narrower error
         raise MachineError(
             f"Ray did not start: {str(error).partition(chr(10))[0].rstrip('.')}. An overloaded machine may start "
             "it later: give the same command again. Ray's logs are in "
@@ -219,29 +220,29 @@ def start_ray(profile: ProfileConfig) -> None:
         ) from error
     if address:
         _wait_for_nodes(profile.nodes)
-    there = ray.cluster_resources()
+    resources = ray.cluster_resources()
     for resource, wanted in (("CPU", profile.required_cpus), ("GPU", processes)):
-        if there.get(resource, 0) < wanted:
+        if resources.get(resource, 0) < wanted:
             raise MachineError(
-                f"the Ray cluster has {there.get(resource, 0):g} {resource} and {processes} training process(es) need "
-                f"{wanted}: Ray would wait for ever. Start a larger cluster (under SLURM: launch.resources)."
+                f"the Ray cluster has {resources.get(resource, 0):g} {resource} and {processes} training process(es) "
+                f"need {wanted}: Ray would wait for ever. Start a larger cluster (under SLURM: launch.resources)."
             )
 
 
 def _check_sockets() -> None:
-    """Raises MachineError where Ray's temporary folder has too long a name for the sockets below it."""
+    """Raises MachineError if the path of Ray's temporary folder is too long for its sockets."""
     folder = get_default_ray_temp_dir()
     room = LONGEST_SOCKET - len("/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store")
     if len(os.fsencode(folder)) > room:
         raise MachineError(
-            f"Ray's folder {folder} has a name of {len(os.fsencode(folder))} bytes, and {room} is the most for the "
-            "sockets in it: give it a shorter one, as by RAY_TMPDIR=/tmp."
+            f"Ray's folder {folder} has a path of {len(os.fsencode(folder))} bytes, and its sockets allow "
+            f"{room}: use a shorter one, such as by RAY_TMPDIR=/tmp."
         )
 
 
 @contextmanager
 def _held_interrupts() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until Ray has started: raised in the middle, they can lock its client for ever."""
+    """Delay Ctrl-C and SIGTERM until Ray has started: during the start they may lock its client for ever."""
     heard: list[int] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     heeded = {number: handler for number, handler in handlers.items() if callable(handler)}
@@ -250,7 +251,7 @@ def _held_interrupts() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in heeded.items():  # Ray's own for SIGTERM would abort
+        for number, handler in heeded.items():  # Ray's own handler of SIGTERM would abort
             signal.signal(number, handler)
     if heard:
         raise KeyboardInterrupt(*(["SIGTERM"] if signal.SIGTERM in heard else []))
@@ -266,26 +267,26 @@ def _platform(profile: ProfileConfig) -> dict[str, str]:
 
 
 def _wait_for_nodes(nodes: int) -> None:
-    """The other nodes of an allocation join after the first. Raises MachineError."""
+    """Wait until all nodes of an allocation have joined. Raises MachineError after NODES_JOIN seconds."""
     end = time.monotonic() + NODES_JOIN
-    while (there := sum(node["Alive"] for node in ray.nodes())) < nodes:
+    while (joined := sum(node["Alive"] for node in ray.nodes())) < nodes:
         if time.monotonic() > end:
             raise MachineError(
-                f"profile.nodes is {nodes} and the Ray cluster has {there} after {NODES_JOIN} s: look at what ray "
+                f"profile.nodes is {nodes} and the Ray cluster has {joined} after {NODES_JOIN} s: look at what ray "
                 "start says on the others, in the log."
             )
         time.sleep(1)
 
 
 def tracker(project: str, run: str, backend: str) -> Any:
-    """verl's tracking of a run with one backend, opened."""
+    """Open verl's tracking of a run with one backend."""
     from verl.utils.tracking import Tracking
 
     return Tracking(project, run, backend)
 
 
 def _kept_settings(settings: DictConfig) -> dict[str, Any]:
-    """What a live backend cannot change: all but the optimizer and the run's name."""
+    """Settings that a live backend cannot change: all but the optimizer and the run's name."""
     plain: Any = OmegaConf.to_container(settings)
     plain["actor_rollout_ref"]["actor"].pop("optim")
     plain["trainer"].pop("experiment_name")

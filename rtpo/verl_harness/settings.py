@@ -27,8 +27,8 @@ from rtpo.errors import ConfigError, MachineError
 LOOPBACK = "127.0.0.1"
 SHARED_MEMORY = Path("/dev/shm")
 SOCKETS = "RTPO_SOCKETS"
-"""environment variable of a word in the names of the sockets that weights are sent through: verl names them after
-Ray's job id, which is the same in every new cluster, and several clusters may share a node"""
+"""environment variable with a word for the names of the sockets that carry weights: verl names them after Ray's job id,
+which is the same in every new cluster, and clusters may share a node"""
 
 
 def verl_settings(overrides: DictConfig) -> DictConfig:
@@ -44,12 +44,12 @@ def verl_settings(overrides: DictConfig) -> DictConfig:
 
 
 def check_settings(settings: DictConfig) -> None:
-    """Raises ConfigError for what verl's dataclasses of actor and rollout refuse, and for what rows that are computed
-    as trees (`rtpo.verl_harness.fsdp_engine`) would not hear."""
+    """Raises ConfigError for settings that verl's dataclasses of actor and rollout refuse, and for settings that do not
+    fit rows computed as trees (`rtpo.verl_harness.fsdp_engine`)."""
     from verl.utils.config import omega_conf_to_dataclass
 
     roles = settings.actor_rollout_ref
-    heard = {
+    required = {
         **{f"{role}.log_prob_use_dynamic_bsz": True for role in ("rollout", "ref")},
         "actor.use_dynamic_bsz": True,
         **{
@@ -58,7 +58,7 @@ def check_settings(settings: DictConfig) -> None:
         },
         "model.override_config.attn_implementation": "sdpa",
     }
-    for key, value in heard.items():
+    for key, value in required.items():
         if (actual := OmegaConf.select(roles, key)) != value:
             raise ConfigError(
                 f"verl.actor_rollout_ref.{key} is {actual!r}: rows are computed as trees, which needs {value!r} there."
@@ -68,7 +68,7 @@ def check_settings(settings: DictConfig) -> None:
         try:
             omega_conf_to_dataclass(settings.actor_rollout_ref[part])
         except InstantiationException as error:
-            cause = error.__cause__ or error  # which may be an assertion without words
+            cause = error.__cause__ or error  # it may be an assertion without a message
             why = str(cause) or traceback.extract_tb(cause.__traceback__)[-1].line or type(cause).__name__
             raise ConfigError(
                 f"verl.actor_rollout_ref.{part} is refused by verl: {' '.join(why.split()).rstrip('.')}."
@@ -76,11 +76,11 @@ def check_settings(settings: DictConfig) -> None:
 
 
 def fit_bucket(settings: DictConfig, model: str, named: int | None) -> None:
-    """Set the size of the buckets that weights go to vLLM's CPU build in: the model's largest tensor, or `named`
-    megabytes. Raises ConfigError if these hold less, and MachineError for more than shared memory has room for."""
+    """Set the size of the buckets that carry weights to vLLM's CPU build: the model's largest tensor, or `named`
+    megabytes. Raises ConfigError if `named` is too small, and MachineError if shared memory has too little room."""
     rollout = settings.actor_rollout_ref.rollout
     key = "rollout.checkpoint_engine.update_weights_bucket_megabytes"
-    from verl.utils.torch_dtypes import PrecisionType  # which settles verl's platform
+    from verl.utils.torch_dtypes import PrecisionType  # its import fixes verl's platform
 
     width = PrecisionType.to_dtype(rollout.dtype).itemsize
     largest = max(shape.numel() for shape in shapes_of(AutoConfig.from_pretrained(model)).values())
@@ -104,13 +104,13 @@ def shapes_of(config: PretrainedConfig) -> dict[str, torch.Size]:
 
 
 def socket_word(job: str) -> str:
-    """Ray's job id made different for every start of Ray."""
+    """Ray's job id with a suffix that differs for every start of Ray."""
     return f"{job}-{os.environ[SOCKETS]}"
 
 
 @cache
 def _defaults() -> DictConfig:
-    """verl's, and those of the embedded engine, which verl does not know."""
+    """verl's default settings, plus those of the embedded engine, which verl does not know."""
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
@@ -126,7 +126,8 @@ def _defaults() -> DictConfig:
 
 
 def _merge(base: DictConfig, overrides: DictConfig, path: str) -> None:
-    """A mapping that is empty in verl's YAML may hold any key (vLLM's arguments, overrides of the model's config)."""
+    """Merge `overrides` into `base`. A mapping that is empty in verl's YAML may hold any key (vLLM's arguments,
+    overrides of the model's config). Raises ConfigError for an unknown key and a value of another kind."""
     known = {*map(str, base), *_dataclass_fields(base)}
     for key in map(str, overrides):
         value, default = overrides[key], base.get(key)
@@ -144,7 +145,7 @@ def _merge(base: DictConfig, overrides: DictConfig, path: str) -> None:
 
 
 def _kind(value: Any) -> str | None:
-    """None for what verl may have in more than one kind."""
+    """A value's kind in words; None if verl may accept several kinds."""
     if isinstance(value, DictConfig):
         return "a mapping"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What stock `verl.trainer.main_ppo` needs on a CPU beside the plugin: imported in its processes by `external_lib`.
+"""What stock `verl.trainer.main_ppo` needs on a CPU besides the plugin. `external_lib` imports it in verl's processes.
 
 A process group with a backend torch accepts, and a reward that needs no tool.
 """
@@ -17,5 +17,5 @@ engine_workers.initialize_global_process_group_ray = partial(initialize_global_p
 
 
 def compute_score(solution_str: str, **_: Any) -> float:
-    """A coin toss by the reply's text: no group is tied, so that nothing can be skipped."""
+    """A coin toss from the reply's text, so that groups do not tie and nothing is skipped."""
     return float(crc32(solution_str.encode()) % 2)

@@ -1,8 +1,8 @@
-"""verl's vLLM server, telling what it leaves out of vLLM's answers: why a turn ended, and its largest log-probs.
+"""verl's vLLM server, which also returns why a turn ended and its largest log-probs.
 
-verl asks vLLM for the sampled token's log-prob alone, reports "stop" and "length" alike, cuts `max_tokens` to the room
-that is left, names the version that it holds when a turn ends, and does not look at whether the prefix cache was
-emptied. `WatchedEngine` stands between verl's server and vLLM.
+verl requests only the sampled token's log-prob, reports "stop" and "length" alike, and cuts `max_tokens` to the room
+that is left. It reports the weights' version at a turn's end, and does not check that the prefix cache was emptied.
+`WatchedEngine` stands between verl's server and vLLM.
 """
 
 import os
@@ -40,14 +40,14 @@ def _engine_alive() -> Iterator[None]:
 
 @dataclass
 class Watched:
-    """A request: how many of the largest log-probs vLLM is to give at each position, and its last answer so far."""
+    """A request in flight."""
 
-    top_logprobs: int
-    answer: RequestOutput | None = None
+    top_logprobs: int  # how many of the largest log-probs vLLM returns at each position
+    answer: RequestOutput | None = None  # the last so far
 
 
 class WatchedEngine:
-    """vLLM's engine; each request is made inside `watch`. What is not defined here is the engine's own."""
+    """vLLM's engine, where each request is made inside `watch`. All other attributes are the engine's own."""
 
     def __init__(self, engine: AsyncLLM) -> None:
         self._engine = engine
@@ -73,14 +73,14 @@ class WatchedEngine:
         watched = self._watched[request_id]
         if watched.top_logprobs:
             sampling_params.logprobs = watched.top_logprobs
-        # nobody reads one for every token; verl's abort_all_requests, which nothing here calls, waits for the first
+        # nothing reads an output for each token; only verl's abort_all_requests would, and nothing calls it
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         async for answer in self._engine.generate(prompt, sampling_params, request_id, **options):
             watched.answer = answer
             yield answer
 
     async def reset_prefix_cache(self, *arguments: Any, **options: Any) -> bool:
-        """Raises StaleEngine when vLLM says that it did not empty its cache."""
+        """Empty the prefix cache. Raises StaleEngine if vLLM says that it did not."""
         with _engine_alive():
             is_empty = await self._engine.reset_prefix_cache(*arguments, **options)
         if not is_empty:
@@ -96,7 +96,7 @@ class VllmServer(vLLMHttpServer):
     """One vLLM engine. `generate` takes one sampling parameter more, `top_logprobs`."""
 
     failure: InfrastructureError | None = None
-    """of the last call of vLLM's workers"""
+    """the error of the last call of vLLM's workers"""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -112,7 +112,8 @@ class VllmServer(vLLMHttpServer):
         self.engine = WatchedEngine(self.engine)
 
     async def collective_rpc(self, method: Any, *arguments: Any, **options: Any) -> None:
-        """While weights come the server has no version. Raises InfrastructureError with the workers' own error."""
+        """Call vLLM's workers. While weights arrive there is no version. Raises InfrastructureError with their
+        error."""
         self.failure = None
         if method == "update_weights_from_ipc":
             self.global_steps = None
@@ -129,7 +130,7 @@ class VllmServer(vLLMHttpServer):
             raise self.failure from error
 
     async def check_workers(self) -> None:
-        """Raises what the last call of vLLM's workers raised; verl's sender of weights would wait for their answer for
+        """Raise the error of the last call of vLLM's workers: verl's sender of weights would wait for their answer for
         ever."""
         if self.failure is not None:
             raise self.failure
@@ -146,12 +147,13 @@ class VllmServer(vLLMHttpServer):
     async def generate(
         self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, *arguments: Any, **options: Any
     ) -> TokenOutput:
-        """verl's answer with, in `extra_fields`, vLLM's `finish_reason` and the `top_logprobs` if they were asked for:
-        [n, top_logprobs] as `rtpo.engines.base.Generation` has them. Neither is there for a request vLLM never saw.
+        """verl's answer. Its `extra_fields` also have vLLM's `finish_reason` and the `top_logprobs` that were
+        requested: [n, top_logprobs], as in `rtpo.engines.base.Generation`. Both are missing for a request that vLLM
+        never saw.
 
         Raises DataError for a context that is empty, holds ids outside the vocabulary or leaves no room for
-        `max_tokens`, ConfigError for more `top_logprobs` than vLLM gives, StaleEngine without weights or if they change
-        meanwhile.
+        `max_tokens`, ConfigError for more `top_logprobs` than vLLM gives, StaleEngine if there are no weights or they
+        change during the turn.
         """
         top_logprobs = sampling_params.pop("top_logprobs", 0)
         self._check(prompt_ids, sampling_params["max_tokens"], top_logprobs)

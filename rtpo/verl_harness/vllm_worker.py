@@ -1,4 +1,4 @@
-"""verl's extension of vLLM's workers, which takes the trainer's weights, with a look at whether they are whole."""
+"""verl's extension of vLLM's workers, which takes the trainer's weights and checks that they are complete."""
 
 from functools import cached_property
 from typing import Any
@@ -17,13 +17,13 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 class CheckedWorker(vLLMColocateWorkerExtension):
-    """Of weights that did not arrive vLLM would keep those that it held, and say nothing."""
+    """Checks that all weights arrive: vLLM would silently keep the old values of missing ones."""
 
     model_runner: Any
 
     @cached_property
     def expected_shapes(self) -> dict[str, torch.Size]:
-        """Of the whole model, by name; built once, since a synchronisation comes before every phase."""
+        """Shapes of all weights by name; computed once, since a synchronisation comes before every phase."""
         return shapes_of(self.model_runner.model_config.hf_config)
 
     def update_weights_from_ipc(
@@ -40,8 +40,8 @@ class CheckedWorker(vLLMColocateWorkerExtension):
 
 
 class ReloadingWorker(CheckedWorker):
-    """vLLM's CPU build packs linear weights when it has loaded them, so verl cannot copy others into their place: the
-    buckets are kept until the last has come, and vLLM loads itself anew from them."""
+    """Reloads vLLM's CPU build from new weights. It packs linear weights on loading, so verl cannot copy new ones into
+    their place. All buckets are kept until the last arrives, then vLLM loads itself anew."""
 
     def update_weights_from_ipc(
         self, peft_config: Any = None, base_sync_done: bool = False, use_shm: bool = False
@@ -55,7 +55,7 @@ class ReloadingWorker(CheckedWorker):
         config = self.model_runner.model_config.hf_config
         check_whole({name: tensor.shape for name, tensor in weights.items()}, self.expected_shapes, config)
         if config.tie_word_embeddings:
-            weights[HEAD] = weights[EMBEDDING]  # which vLLM would keep as it was
+            weights[HEAD] = weights[EMBEDDING]  # otherwise vLLM would keep the old head
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
 
 

@@ -58,20 +58,19 @@ _torch_save = torch.save
 def save_hashed(value: Any, path: str) -> None:
     with open(path, "wb") as file:
         hashed = Hashed(file)
-        _torch_save(value, hashed)  # type: ignore[arg-type]  # it writes, and does nothing else
+        _torch_save(value, hashed)  # type: ignore[arg-type]  # torch only writes to it
     hashed.note(Path(path))
 
 
 def as_served(weights: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
-    """Weights in the numbers that the engine keeps, and the trainer computes with: FSDP2 rounds alike. verl
-    sends the optimizer's, fp32: twice the bytes, and more than a bucket holds for the embeddings of 8 billion
-    parameters."""
+    """Cast weights to the engine's dtype, in which the trainer computes too; FSDP2 rounds alike. verl sends the
+    optimizer's fp32 weights: twice the bytes, and a bucket would not hold the embeddings of an 8B model."""
     for name, weight in weights:
         yield name, weight.to(dtype)
 
 
 def join_on_loopback(backend: str | None, timeout: float | None) -> None:
-    """torch's process group of the worker's rank, as verl sets it up, where torch would listen on all addresses."""
+    """Set up torch's process group as verl does, but on the loopback address; torch would listen on all addresses."""
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     rank, size, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     listener = None if rank else socket.create_server((LOOPBACK, port))
@@ -92,8 +91,8 @@ class AgentWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)  # type: ignore[attr-defined]
     def start(self) -> None:
         """Build model, optimizer and rollout adapter, and train with `row_loss`."""
-        # verl's own start, a no-op after this one, takes torch's timeout whatever its settings say, and would name a
-        # CPU twice ("cpu:gloo,cpu:gloo"), which torch refuses
+        # verl's own start, a no-op after this one, ignores the timeout in its settings. On a CPU it asks for
+        # "cpu:gloo,cpu:gloo", which torch refuses
         is_cpu = get_device_name() == "cpu"
         backend = "cpu:gloo" if is_cpu else None
         timeout = None if is_cpu else self.config.nccl_timeout
@@ -104,7 +103,7 @@ class AgentWorker(ActorRolloutRefWorker):
         self.init_model()
         self.actor.set_loss_fn(row_loss)
         adapter: Any = self.rollout
-        if hasattr(adapter, "zmq_handle"):  # of vLLM: where its workers listen
+        if hasattr(adapter, "zmq_handle"):  # vLLM's adapter: where its workers listen
             job = ray.get_runtime_context().get_job_id()
             adapter.zmq_handle = adapter.zmq_handle.replace(job, socket_word(job))
         send, dtype = adapter.update_weights, PrecisionType.to_dtype(self.config.rollout.dtype)
@@ -112,14 +111,14 @@ class AgentWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
     def restart(self, optimizer: DictConfig) -> None:
-        """The initial weights and a new optimizer, as a new process would have them."""
+        """Reset to the initial weights and a new optimizer, as in a new process."""
         self.actor.optimizer_config = omega_conf_to_dataclass(optimizer)
         self.actor.engine.optimizer_config = self.actor.optimizer_config
         self.actor.reset()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
     def save_checkpoint(self, *arguments: Any, **options: Any) -> None:
-        """verl's, of files that are hashed as they are written."""
+        """verl's save, with files that are hashed as they are written."""
         torch.save = save_hashed  # type: ignore[assignment]
         try:
             super().save_checkpoint(*arguments, **options)
@@ -128,8 +127,8 @@ class AgentWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def train(self, data: TensorDict) -> TensorDict:
-        """One optimizer step, as verl's `update_actor` takes it, which drops what the forward gave for each id:
-        here it comes back with `return_model_output`."""
+        """Take one optimizer step as verl's `update_actor` does. verl drops the forward pass's values for each id; here
+        they are returned with `return_model_output`."""
         engine = self._prepared(data)
         with engine.train_mode():
             output = engine.train_batch(data, row_loss)
@@ -140,20 +139,20 @@ class AgentWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def warm_up(self, data: TensorDict) -> TensorDict:
-        """Both passes over a mini-batch, of which nothing is kept."""
+        """Run both passes over a mini-batch and discard the results."""
         with self._gradient_of(data):
             return tu.get_tensordict({"done": torch.ones(1)})
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def gradient(self, data: TensorDict) -> TensorDict:
-        """The gradient of a mini-batch's loss, one row of [parameters] for each rank, and no step."""
+        """The gradient of a mini-batch's loss, without a step: one row of [parameters] for each rank."""
         with self._gradient_of(data) as engine:
             flat = torch.cat([grad.flatten() for grad in _whole_gradients(engine)])[None].clone().cpu()
         return tu.get_tensordict({"gradient": flat})
 
     @contextmanager
     def _gradient_of(self, data: TensorDict) -> Iterator[Any]:
-        """The actor's engine while it has the gradient of a mini-batch's loss, and no step is taken."""
+        """The actor's engine while it holds the gradient of a mini-batch's loss; no step is taken."""
         engine = self._prepared(data)
         with engine.train_mode():
             engine.optimizer_zero_grad()
@@ -162,7 +161,7 @@ class AgentWorker(ActorRolloutRefWorker):
             engine.optimizer_zero_grad()
 
     def _prepared(self, data: TensorDict) -> Any:
-        """The actor's engine, with what it wants to be told of rows said in them."""
+        """The actor's engine. Its batching settings are added to `data`, where it expects them."""
         config = self.actor.engine_config
         names = ("use_remove_padding", "use_fused_kernels", "use_dynamic_bsz", "max_token_len_per_gpu")
         tu.assign_non_tensor(data, **{name: getattr(config, name) for name in (*names, "micro_batch_size_per_gpu")})
