@@ -209,7 +209,7 @@ class _Failed(Exception):
 def _spellings(secret: str) -> re.Pattern[str]:
     """Matches a key in plain text and in JSON: each character alone, after backslashes, or as \\u and its number. JSON
     nested in JSON doubles the backslashes."""
-    letters = [rf"(?:\\*{re.escape(letter)}|\\+u(?i:{ord(letter):04x}))" for letter in secret]
+    letters = [rf"(?:\\+u(?i:{ord(letter):04x})|\\*{re.escape(letter)})" for letter in secret]
     return re.compile("".join(letters))
 
 

@@ -138,6 +138,7 @@ def test_a_key_is_blanked_however_json_spells_it(key: str, nested: int, draw: Ra
     for _ in range(nested + 1):
         blanked = json.loads(blanked)
     assert blanked == "before *** after"
+    assert http_client._spellings("key u").sub("***", r"key \u0075") == "***"
 
 
 def test_what_a_server_says_is_quoted_in_one_line_that_can_be_seen(server: Server, web: SearchSettings) -> None:
