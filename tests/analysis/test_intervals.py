@@ -59,7 +59,7 @@ def test_wilson() -> None:
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [([1, 2, 3], r"shape \(3,\)"), (np.zeros((2, 0)), r"shape \(2, 0\)"), ([[1.0, float("nan")]], "whole")],
+    [([1, 2, 3], r"shape \(3,\)"), (np.zeros((2, 0)), r"shape \(2, 0\)"), ([[1.0, float("nan")]], "finite")],
 )
 def test_what_is_not_a_full_table_is_refused(values: npt.ArrayLike, message: str) -> None:
     with pytest.raises(ValueError, match=message):
