@@ -13,27 +13,23 @@ from rtpo.verbs import Loss
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenScores:
-    """Log-probs and entropies, in nats, of the trained tokens of a packed batch, concatenated in row order; the
-    reference's have no entropies. computed_tokens: those that a forward pass computed for them, 0 where an optimizer
-    step's own gave them: a trainer that computes a prefix once for several rows says so here, and in `StepResult`."""
+    """Log-probs and entropies, in nats, of the trained tokens of a packed batch, concatenated in row order."""
 
     logprobs: Floats
-    entropy: Floats
-    computed_tokens: int
+    entropy: Floats  # empty for the reference policy
+    computed_tokens: int  # by the forward pass, a shared prefix once; 0 if an optimizer step's own pass gave the scores
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One optimizer step: the gradient's norm before clipping, the loss, the sums `rtpo.core.losses` reports, the
-    learning rate that the optimizer had, and the tokens that it computed. scores: where they were asked for, those of
-    the step's own forward, under the weights before it."""
+    """The result of one optimizer step."""
 
-    grad_norm: float
+    grad_norm: float  # before clipping
     loss: float
-    sums: Mapping[str, float]
-    lr: float
-    computed_tokens: int
-    scores: TokenScores | None = None
+    sums: Mapping[str, float]  # as `rtpo.core.losses` reports them
+    lr: float  # that the step used
+    computed_tokens: int  # as in `TokenScores`
+    scores: TokenScores | None = None  # if requested: of the step's own forward pass, under the weights before it
 
 
 class Backend(Protocol):
@@ -55,21 +51,22 @@ class Backend(Protocol):
 
     @property
     def prefilled_tokens(self) -> int | None:
-        """Context tokens that the engine computed so far; None where it does not tell."""
+        """Context tokens that the engine computed so far; None if it does not report them."""
         ...
 
     def score(self, packed: Packed, *, apart: bool = False, shift: int = 0) -> TokenScores:
-        """For comparisons: with `apart` every row is computed whole, whatever it shares with others; `shift` is added
-        to all positions, which changes rounding alone. Raises ConfigError where a model's positions are not rotary."""
+        """Score a packed batch's trained tokens. For comparisons `apart` computes every row by itself, and `shift` is
+        added to all positions, which changes rounding only. Raises ConfigError for a shift if positions are not
+        rotary."""
         ...
 
     def reference(self, packed: Packed) -> TokenScores:
-        """Log-probs of the trained tokens under the initial policy; asked of a backend that has it alone."""
+        """Log-probs of the trained tokens under the initial policy; needs `has_reference`."""
         ...
 
     def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult:
-        """scored: its own forward's log-probs and entropies are wanted. Where `packed` has no old log-probs, they are
-        these."""
+        """Take one optimizer step. scored: return the scores of its own forward pass. Where `packed` has no old
+        log-probs, those of this pass are used."""
         ...
 
     def push(self, version: int) -> None:

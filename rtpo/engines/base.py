@@ -1,8 +1,8 @@
 """What a rollout engine takes and gives: token ids in, token ids and log-probs out.
 
-Which distribution log-probs are read from, everywhere in the project: the one the token was drawn from, which is
-softmax(logits / temperature) after the top-k and top-p cuts, renormalised (vLLM calls it `processed_logprobs`). A
-greedy token (temperature 0) was drawn from no distribution; its log-probs are those of softmax(logits), uncut.
+Log-probs are always those of the distribution that the token was drawn from: softmax(logits / temperature) after the
+top-k and top-p cuts, renormalised (vLLM calls it `processed_logprobs`). A greedy token (temperature 0) is not drawn;
+its log-probs are those of softmax(logits), uncut.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ class Request:
     context_ids: [n] c_k, n >= 1; used as they are.
     seed:        of this request alone; with the context and the weights it decides the output.
     session:     the rollout's uid.
-    route:       that of the path it was forked from, or its own: an engine of several replicas answers all requests of
-                 a route on one of them, where the keys and values of their shared prefix are.
+    route:       of the path it was forked from, or its own. An engine of several replicas answers a route on one of
+                 them, which holds the keys and values of the shared prefix.
     """
 
     context_ids: Ids
@@ -87,7 +87,7 @@ class Generation:
 
 
 class Engine(Protocol):
-    """Anything that generates turns. Concurrent calls are how requests come to share a batch."""
+    """Anything that generates turns. Concurrent calls share a batch."""
 
     async def generate(self, request: Request) -> Generation:
         """Raises DataError for a context that is empty or too long, NonFinite for broken weights,

@@ -1,11 +1,11 @@
 """The embedded rollout engine's core: batched key-value-cache decoding on a CPU.
 
-Requests are sorted by context length and run in blocks, a block on each of torch's threads; those of a large model run
-one after the other, each on all threads. What contexts begin with in
-common, or go on from in a prompt of an earlier call, is computed once: they are prefilled as prefix trees
-(rtpo.core.trees). While tokens are drawn, the keys and values of a context are held once for all rows that share it,
-beside each row's own. Finished rows are dropped. A row's tokens depend on its seed, context and the weights alone, up
-to float rounding. Shapes: B rows, C contexts, P their longest, D head size, V vocabulary.
+Requests are sorted by context length and run in blocks, one on each of torch's threads. Blocks of a large model run one
+after another, each on all threads. Contexts are prefilled as prefix trees (rtpo.core.trees), so that shared prefixes,
+and prompts of earlier calls, are computed once. Rows that share a context share its keys and values; each row adds its
+own. Finished rows are dropped. A row's tokens depend on its seed, context and the weights alone, up to float rounding.
+
+Shapes: B rows, C contexts, P their longest, D head size, V vocabulary.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,17 +31,17 @@ from rtpo.errors import ConfigError, DataError, StaleEngine
 from rtpo.types import Ids, StopReason, as_ids
 
 BLOCK_ROWS: Final = 128
-"""more rows would push a small model's cache out of the processor's"""
+"""the most rows of a block, so that a small model's keys and values fit the processor's cache"""
 LARGE_MODEL: Final = 1 << 24
-"""parameters, from which on blocks run one after the other, each on all threads: more than the processor's cache
-holds, weights are best read once for many rows"""
+"""parameters from which blocks run one after another, each on all threads: weights that exceed the processor's cache
+are best read once for many rows"""
 LARGE_MODEL_ROWS: Final = 256
-"""of its blocks, at most: as many rows of logits are held"""
+"""the most rows of a large model's block, which bounds the logits in memory"""
 FEW_ROWS: Final = 32
-"""fewer rows are not parted among threads: what a step costs is hardly less for them"""
+"""fewer rows are not split among threads: a step costs hardly less for them"""
 BLOCK_BYTES: Final = 2 << 30
-"""bound of the keys and values of blocks that run together, as if no context were shared; one row of each may exceed
-it. While blocks start, those of contexts are held three to four times: as prompts, padded, and in the blocks' lines"""
+"""bound of the keys and values of blocks that run together, as if no context were shared; a block of one row may exceed
+it. While blocks start, those of contexts exist three to four times: as prompts, padded, and in the blocks' lines"""
 KEEP_ROWS: Final = 0.85
 """finished rows are dropped when fewer than this share is running: dropping copies the cache"""
 
@@ -51,11 +51,11 @@ _Each = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterable[Any]]
 
 
 class _Rows:
-    """The rows of a block that are still in the batch, one entry a row.
+    """The rows of a block that are still running, one entry a row.
 
-    Rows that share a context are the queries of one product over its keys: rows stand in a grid of [C, width] places,
-    in which a context of many rows has several lines, each with its own copy of the keys and values. Where each line
-    has one row, it holds the row's outputs, too, and one product is over all.
+    Rows that share a context multiply its keys in one product. They stand in a grid of [C, width] places; a context of
+    many rows has several lines, each with a copy of the keys and values. If each line has one row, it holds the row's
+    outputs too, and one product covers all.
     """
 
     def __init__(self, requests: Sequence[Request], context: Indices, kv: Tensor) -> None:
@@ -68,7 +68,7 @@ class _Rows:
         self.running = torch.ones(len(requests), dtype=torch.bool)
         outputs = int(self.limits.max())
         self._own: tuple[Tensor, Tensor] | None = None
-        """keys and values of outputs, as below with B for C, unless lines hold them"""
+        """keys and values of outputs, as below with B for C; None if lines hold them"""
         room = outputs
         if len(requests) > contexts:
             room = 0
@@ -91,13 +91,13 @@ class _Rows:
         """Give each row a place in the grid, and each line its keys and values."""
         used, context, counts = np.unique(self._context, return_inverse=True, return_counts=True)
         self.width = -(-len(context) // len(used))
-        """at most as many places as twice the rows and the contexts"""
+        """places of a line; the grid has at most 2 B + C places"""
         lines = -(-counts // self.width)
         first_place = (np.cumsum(lines) - lines) * self.width
         first_row = np.cumsum(counts) - counts
         place = first_place[context] + np.arange(len(context)) - first_row[context]
         self.place = torch.from_numpy(place) if len(place) < lines.sum() * self.width else None
-        """[B] of each row, which stand by context; None where they fill the grid"""
+        """[B] the place of each row, by context; None if rows fill the grid"""
         held = {int(line): i for i, line in reversed(list(enumerate(self._lines)))}
         source = [held[int(context)] for context in np.repeat(used, lines)]
         if source != list(range(len(self._lines))):
@@ -118,7 +118,7 @@ class _Rows:
             self.mask = F.pad(self.mask, (0, self.keys.shape[4] - self._columns))
 
     def attend(self, step: int, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Of output `step`, to the context and the outputs before it: one softmax over both."""
+        """Attention of output `step` to the context and the outputs so far, in one softmax."""
         keys, values, columns = self.keys[layer], self.values[layer], self._columns
         queries = q.reshape(len(q) * keys.shape[1], -1, keys.shape[2])
         if not self._own:
@@ -144,13 +144,13 @@ class _Rows:
         return x.view(-1, self.width, *x.shape[1:]).transpose(1, 2).reshape(-1, self.width * x.shape[2], x.shape[3])
 
     def _from_grid(self, x: Tensor) -> Tensor:
-        """Back again."""
+        """The inverse of `_to_grid`."""
         kv_heads, n = self.keys.shape[2], x.shape[2]
         x = x.view(-1, kv_heads, self.width, x.shape[1] // self.width, n).transpose(1, 2).flatten(0, 1)
         return (x if self.place is None else x.index_select(0, self.place)).flatten(0, 1)
 
     def drop_finished(self, step: int) -> None:
-        """Keep the running rows, after output `step`."""
+        """Drop the rows that have ended, after output `step`."""
         rows = self.running.nonzero()[:, 0]
         self.sampler.keep(rows)
         self.index, self.lengths, self.limits = self.index[rows], self.lengths[rows], self.limits[rows]
@@ -168,8 +168,8 @@ class Decoder:
 
     stop_ids:     ids that end a turn.
     dtype:        of weights, keys and values.
-    cache_tokens: most context tokens kept prefilled across calls, least recently used first out; 0 keeps none.
-                  Each prompt's logits are kept, too, and not counted.
+    cache_tokens: most context tokens kept prefilled across calls; the least recently used go first. 0 keeps none.
+                  Each prompt's logits are kept too, and not counted.
 
     `requested_tokens` counts context tokens asked for, `prefilled_tokens` those computed, `generated_tokens` outputs.
     Raises ConfigError for settings out of range or an unsupported architecture.
@@ -200,7 +200,7 @@ class Decoder:
 
     @property
     def version(self) -> int:
-        """Of the weights. Raises StaleEngine if there are none, or the last `load` failed."""
+        """The weights' version. Raises StaleEngine if there are none, or the last `load` failed."""
         if self._version is None:
             raise StaleEngine("The decoder holds no complete set of weights: call load() first.")
         return self._version
@@ -217,7 +217,7 @@ class Decoder:
         self._version = version
 
     def weight_checksum(self) -> str:
-        """sha256 of the weights as float32, whatever their order and type were on the way in."""
+        """sha256 of the weights as float32, whatever their order and type when they were loaded."""
         _ = self.version
         return self._model.checksum()
 
@@ -359,8 +359,8 @@ class Decoder:
 
 @contextmanager
 def _workers(threads: int) -> Iterator[_Each]:
-    """A `starmap` over so many threads, each with torch's operators on one: those of a small model lose more by being
-    parted among threads than they gain."""
+    """A `starmap` over `threads` threads, on each of which torch's operators use one thread: those of a small model
+    lose more than they gain by using several."""
     if threads == 1:
         yield starmap
         return
@@ -368,4 +368,4 @@ def _workers(threads: int) -> Iterator[_Each]:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             yield lambda run, jobs: pool.map(run, *zip(*jobs, strict=True))
     finally:
-        torch.set_num_threads(threads)  # of which a part is the process's, and not each thread's
+        torch.set_num_threads(threads)  # part of this setting is the process's, not each thread's

@@ -1,7 +1,7 @@
 """An OpenAI-compatible server as an engine, for evaluation alone: nothing is trained on what it says.
 
-`POST {url}/completions` takes the ids of c_k as the prompt. Servers in vLLM's dialect give the sampled ids back; of
-others only the text comes, which is tokenised.
+`POST {url}/completions` takes the ids of c_k as the prompt. Servers in vLLM's dialect return the sampled
+ids; others return only the text, which is tokenised.
 """
 
 import asyncio
@@ -20,19 +20,16 @@ IdSource = Literal["server", "text"]
 
 @dataclass(frozen=True)
 class EndpointSettings:
-    """Of the server whose address is the checkpoint.
+    """Settings of the server whose address is the checkpoint."""
 
-    model: as the server names it. tokenizer: the folder of the model's tokenizer with its chat template. key_variable:
-    the environment variable that holds the key, which is written nowhere; null where the server takes none. dialect:
-    `vllm` asks for the sampled ids and names the stop token by its id, with fields that vLLM and SGLang know; `openai`
-    sends OpenAI's own fields alone. requests: a try's timeout is that of one turn.
-    """
-
-    model: str | None = None
-    tokenizer: str | None = None
-    key_variable: str | None = None
+    model: str | None = None  # as the server names it
+    tokenizer: str | None = None  # the folder of the model's tokenizer, with its chat template
+    key_variable: str | None = None  # environment variable with the key, which is written nowhere; null: no key
     dialect: Literal["vllm", "openai"] = "vllm"
+    """vllm: request sampled ids, name the stop token by id, in fields of vLLM and SGLang; openai: OpenAI's fields
+    only"""
     requests: RequestSettings = field(default_factory=lambda: RequestSettings(timeout_seconds=1800.0))
+    """the timeout is for one turn, in each try"""
 
     def problems(self, url: str, sampling: Sampling) -> list[str]:
         problems = url_problems(url, "checkpoint")
@@ -69,8 +66,8 @@ class EndpointEngine:
         self._source: IdSource | None = None
 
     def check(self) -> IdSource:
-        """Ask for one token; returns where ids come from, which every later reply is held to. Not for use within an
-        event loop. Raises MachineError."""
+        """Request one token; return where ids come from, which must be the same in every later reply. Not for use
+        within an event loop. Raises MachineError."""
         ids = as_ids(self._tokenizer.encode("1 + 1 =", add_special_tokens=False))
         try:
             reply = asyncio.run(self._ask(Request(ids, Sampling(max_tokens=1), seed=0, session="check", route="check")))
@@ -80,7 +77,7 @@ class EndpointEngine:
         return self._source
 
     async def generate(self, request: Request) -> Generation:
-        """Raises InfrastructureError when the server cannot be had, or gives a reply that cannot be."""
+        """Raises InfrastructureError if the server is not reached, or its reply is invalid."""
         choice = await self._ask(request)
         ids, stop = choice["ids"], choice["stop"]
         return Generation(as_ids(ids), np.full(len(ids), np.nan, np.float32), 0, stop, None)
@@ -94,7 +91,7 @@ class EndpointEngine:
         try:
             return await self._client.ask("POST", read, body=self._body(request))
         except InfrastructureError as error:
-            raise InfrastructureError(f"the endpoint of {self._settings.model} cannot be had: {error}") from error
+            raise InfrastructureError(f"the endpoint of {self._settings.model} cannot be used: {error}") from error
 
     def _body(self, request: Request) -> dict[str, Any]:
         sampling = request.sampling
@@ -117,7 +114,7 @@ class EndpointEngine:
         }
 
     def _output(self, choice: dict[str, Any], request: Request) -> tuple[list[int], StopReason]:
-        """u_k and how it ended. Raises ValueError for a reply that cannot be."""
+        """u_k and how it ended. Raises ValueError for an invalid reply."""
         stop_id = int(self._tokenizer.eos_token_id)
         ids = choice.get("token_ids")
         source: IdSource = "text" if ids is None else "server"
@@ -146,7 +143,7 @@ def _choice(reply: Any) -> dict[str, Any]:
     match reply:
         case {"choices": [{"text": str(), "finish_reason": "stop" | "length"} as choice]}:
             return dict(choice)
-    raise ValueError("it has no one choice with a text and the finish_reason stop or length")
+    raise ValueError("it is not one choice with a text and the finish_reason stop or length")
 
 
 def _check_ids(ids: Any, limit: int) -> None:

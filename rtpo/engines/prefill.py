@@ -18,11 +18,11 @@ from rtpo.engines.transformer import Transformer
 from rtpo.types import Ids
 
 PREFILL_TOKENS: Final = 2048
-"""contexts are prefilled in pieces that hold this many tokens and one context more at most, which bounds activations"""
+"""contexts are prefilled in pieces of at most this many tokens and one context more, which bounds activations"""
 FEW_TOKENS: Final = 256
-"""fewer are not parted among threads"""
+"""fewer tokens are not split among threads"""
 BATCH_SCORES: Final = 1 << 16
-"""bound of queries times keys in one product of prefill's attention, padding included, or those of one prompt"""
+"""bound of queries times keys in one attention product, padding included; one prompt alone may exceed it"""
 
 
 class Prompt(NamedTuple):
@@ -34,8 +34,8 @@ class Prompt(NamedTuple):
 
 
 class PromptCache:
-    """Prompts by their contexts' bytes, at most `capacity` tokens in all; the least recently used goes first. Not
-    counted are logits, a vocabulary of float32 of each prompt."""
+    """Prompts by their contexts' bytes, at most `capacity` tokens in all; the least recently used goes first. Logits,
+    [V] float32 a prompt, are not counted."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -55,7 +55,7 @@ class PromptCache:
         return self._prompts.get(key)
 
     def beginnings(self, contexts: Sequence[Ids]) -> list[Tensor | None]:
-        """Keys and values of the longest prompt that each context goes on from."""
+        """For each context, keys and values of the longest cached prompt that begins it; None without one."""
         lengths = sorted(self._of_length, reverse=True)
 
         def longest(context: Ids) -> Tensor | None:
@@ -66,7 +66,7 @@ class PromptCache:
         return [longest(context) for context in contexts]
 
     def put(self, key: bytes, prompt: Prompt) -> None:
-        """Add a prompt that is not there; one larger than the whole cache is left out."""
+        """Add a new prompt; one larger than the whole cache is left out."""
         tokens = len(prompt.kv)
         if tokens > self._capacity:
             return
@@ -82,13 +82,14 @@ class PromptCache:
 
 
 def pieces(rows: Sequence[Ids], known: Sequence[int], threads: int) -> list[list[int]]:
-    """Contexts that are prefilled together: neighbours in depth-first order. Both compute what two pieces share.
+    """Split contexts into pieces to prefill together: neighbours in depth-first order. Ids that two pieces share are
+    computed in both.
 
     known: how many ids of each context are cached.
     """
     order, shared = depth_first(rows)
     new = [len(rows[i]) - max(common, known[i]) for i, common in zip(order, shared.tolist(), strict=True)]
-    # as many for each thread, so that none waits
+    # equally many pieces for each thread, so that none waits
     count = threads * -(-sum(new) // (threads * PREFILL_TOKENS))
     size = max(FEW_TOKENS, -(-sum(new) // count))
     groups: list[list[int]] = [[]]
@@ -104,10 +105,11 @@ def pieces(rows: Sequence[Ids], known: Sequence[int], threads: int) -> list[list
 
 @torch.inference_mode()
 def prefill(model: Transformer, contexts: Sequence[Ids], begun: Sequence[Tensor | None]) -> tuple[list[Prompt], int]:
-    """Prompts of distinct contexts, given the keys and values that some begin with, and the tokens computed.
+    """Prefill distinct contexts; return their prompts and the number of tokens computed. begun: keys and values of the
+    ids that contexts begin with, if cached.
 
-    Of ids that several begin with, or that are given, none is computed twice: the new nodes of the contexts' tree
-    are packed, and attend along the path of one context.
+    Shared ids are computed once, cached ids not again. The new nodes of the contexts' tree are packed, and each attends
+    along the path of one context.
     """
     nodes = tree(contexts)
     paths = np.split(nodes.path, np.cumsum([len(ids) for ids in contexts])[:-1])
@@ -155,14 +157,14 @@ class _AttentionBatch(NamedTuple):
     queries: Tensor
     path: Tensor
     mask: Tensor | None
-    """[contexts, 1, queries, P] added to scores; None where they are whole paths of one length"""
+    """[contexts, 1, queries, P] added to scores; None if the queries are whole paths of one length"""
 
 
 def _attention_batches(
     queries: Indices, context_of: Indices, depth: Indices, paths: Sequence[Indices]
 ) -> tuple[list[_AttentionBatch], Tensor]:
-    """queries: [Q] nodes. context_of: [Q] the context along whose path each attends. depth: of nodes. Also gives [Q],
-    where each query stands in the batches laid end to end."""
+    """Batch queries for attention. queries: [Q] nodes. context_of: [Q] the context along whose path each attends.
+    depth: of nodes. Also returns [Q], the position of each query in the concatenated batches."""
     order = np.argsort(context_of, kind="stable")
     own = np.split(order, np.searchsorted(context_of[order], np.arange(1, len(paths))))
     batches, back, start = [], np.empty(len(queries), np.int64), 0
@@ -180,8 +182,8 @@ def _attention_batches(
 
 
 def _alike(queries: Sequence[int], keys: Sequence[int]) -> list[list[int]]:
-    """Batches of the contexts that have queries, by how many keys they have: of at most BATCH_SCORES scores, padding
-    included, or of one context."""
+    """Batch the contexts that have queries, by their number of keys. A batch has at most BATCH_SCORES scores, padding
+    included, or one context."""
     batches: list[list[int]] = []
     most = 0
     for number in sorted(np.flatnonzero(queries).tolist(), key=lambda number: (keys[number], queries[number])):
@@ -194,7 +196,7 @@ def _alike(queries: Sequence[int], keys: Sequence[int]) -> list[list[int]]:
 
 
 def _padded(rows: Sequence[Indices]) -> tuple[Indices, npt.NDArray[np.bool_]]:
-    """[rows, longest], 0 beyond a row's end, and where that is not."""
+    """Rows padded with 0 to [rows, longest], and a mask of what is not padding."""
     lengths = np.array([len(row) for row in rows])
     is_real = np.arange(lengths.max()) < lengths[:, None]
     padded = np.zeros(is_real.shape, np.int64)

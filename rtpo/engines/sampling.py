@@ -12,7 +12,7 @@ from rtpo.errors import NonFinite
 
 ALL = torch.iinfo(torch.int64).max
 LARGE_VOCABULARY = 4096
-"""from here on, probabilities are summed in chunks, of which one is looked at token by token"""
+"""size from which probabilities are summed in chunks, and only one chunk is searched token by token"""
 CHUNK = 256
 
 
@@ -36,7 +36,7 @@ class Sampler:
         self._is_plain = bool((self._temperature == 1.0).all())
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with `rows` only."""
+        """Keep only these rows."""
         self._temperature, self._greedy = self._temperature[rows], self._greedy[rows]
         self._top_k, self._top_p, self._uniforms = self._top_k[rows], self._top_p[rows], self._uniforms[rows]
         self._index()
@@ -65,8 +65,8 @@ class Sampler:
 
 
 def _inverted(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the running sum of weights [B, n] passes the share `uniform` [B, 1] of the whole, and how far into that
-    weight it is, as a share of it: both [B, 1].
+    """Invert the running sum of weights [B, n] at the share `uniform` [B, 1] of its total. Returns the index, and how
+    far into its weight the sum is, as a share of that weight: both [B, 1].
 
     A uniform is at most 1 - 2**-52, so that the share is less than the whole and a weight of 0 is never drawn.
     """

@@ -1,9 +1,9 @@
-"""The family of transformers of which Qwen3, Qwen2 and Llama (with SmolLM2) are members, in plain torch: weights by
-their Hugging Face names, and a forward pass over packed tokens.
+"""Qwen3, Qwen2 and Llama (with SmolLM2) in plain torch: weights by their Hugging Face names, and a forward pass over
+packed tokens.
 
-Grouped-query attention, RMSNorm, RoPE, SwiGLU; with or without norms of q and k, biases, and tied embeddings. Attention
-is the caller's, since where keys and values live is. Weights and matrix products are of one type, float32 or bfloat16;
-the residual stream, norms, RoPE and logits are float32. Shapes: N packed tokens, D head size, V vocabulary.
+Grouped-query attention, RMSNorm, RoPE, SwiGLU; with or without norms of q and k, biases, and tied embeddings. The
+caller computes attention, since it holds the keys and values. Weights and matrix products are of one type, float32 or
+bfloat16; the residual stream, norms, RoPE and logits are float32. Shapes: N packed tokens, D head size, V vocabulary.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 MEMBERS: Final = ("qwen3", "qwen2", "llama")
-"""model types of the family"""
+"""supported model types"""
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A member of the family: sizes, and what it has of what members may have."""
+    """A model's sizes, and which optional parts it has."""
 
     layers: int
     hidden: int
@@ -49,11 +49,11 @@ class Architecture:
 
 
 def architecture_of(config: PreTrainedConfig) -> Architecture:
-    """Raises ConfigError for what is not computed here, naming the field."""
+    """The architecture of a config. Raises ConfigError for what is not supported, naming the field."""
     kind: str = config.model_type
     rope: dict[str, Any] = dict(getattr(config, "rope_parameters", None) or {})
     unsupported = {"model_type": kind not in MEMBERS}
-    if kind in MEMBERS:  # others lack the fields
+    if kind in MEMBERS:  # other types lack these fields
         unsupported = {
             "use_sliding_window": getattr(config, "use_sliding_window", False),
             "layer_types": any(layer != "full_attention" for layer in getattr(config, "layer_types", None) or ()),
@@ -81,15 +81,15 @@ def architecture_of(config: PreTrainedConfig) -> Architecture:
         rope_theta=rope["rope_theta"],
         has_tied_embeddings=config.tie_word_embeddings,
         has_qk_norm=kind == "qwen3",
-        has_qkv_bias=kind == "qwen2" or has_bias,  # which Qwen2 has and no field says
+        has_qkv_bias=kind == "qwen2" or has_bias,  # Qwen2 has them, which no field says
         has_output_bias=kind != "qwen2" and has_bias,
         has_mlp_bias=bool(getattr(config, "mlp_bias", False)),
     )
 
 
 class _Layer(NamedTuple):
-    """q/k/v and gate/up are fused. Rows of q and k are ordered so that the pairs RoPE turns are neighbours. None where
-    the member has no such weight."""
+    """A layer's weights, with q/k/v and gate/up fused; None for a weight that the model does not have. Rows of q and k
+    are ordered so that RoPE rotates neighbours as pairs."""
 
     input_norm: Tensor
     qkv: Tensor
@@ -108,8 +108,8 @@ class _Layer(NamedTuple):
 
 
 class Transformer:
-    """A member's weights and its forward pass. dtype: of weights and matrix products. Raises ConfigError for a config
-    it does not compute, naming the field."""
+    """A model's weights and its forward pass. dtype: of weights and matrix products. Raises ConfigError for a config
+    that is not supported, naming the field."""
 
     def __init__(self, config: PreTrainedConfig, dtype: torch.dtype = torch.float32) -> None:
         self.architecture = member = architecture_of(config)

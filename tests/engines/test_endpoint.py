@@ -99,7 +99,7 @@ def test_an_outage_is_no_answer(server: Server) -> None:
     for code, tries in ((500, 3), (400, 1)):
         server.asked.clear()
         server.fault = status(code, b"no room")
-        with pytest.raises(InfrastructureError, match=f"the endpoint of bytes cannot be had: .*{code}"):
+        with pytest.raises(InfrastructureError, match=f"the endpoint of bytes cannot be used: .*{code}"):
             ask(engine_of(server), asked(1))
         assert len(server.asked) == tries
 
