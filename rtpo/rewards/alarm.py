@@ -1,4 +1,4 @@
-"""When too many rewards are missing."""
+"""Warns if too many rewards are missing."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,22 +6,22 @@ from typing import Final
 from rtpo.core.visible import in_one_line
 
 MOST_UNGRADABLE: Final = 0.01
-"""share of rewards that may be missing without a word"""
+"""largest share of missing rewards without a warning"""
 _SHOWN: Final = 3
 _CHARACTERS: Final = 200
 
 
 def grading_alarm(graded: int, ungradable: int, details: Sequence[str] = ()) -> str | None:
-    """A sentence where more than 1 % of the rewards that were asked for could not be had; None otherwise.
+    """A warning if more than 1 % of the rewards are missing, else None.
 
-    details: why, of some of those that are missing; the first few different ones are told.
+    details: reasons for some missing rewards; the warning quotes the first few different ones.
     """
-    asked = graded + ungradable
-    if ungradable <= MOST_UNGRADABLE * asked:
+    total = graded + ungradable
+    if ungradable <= MOST_UNGRADABLE * total:
         return None
     shown = [in_one_line(detail, _CHARACTERS) for detail in list(dict.fromkeys(details))[:_SHOWN]]
     why = f" First of them: {'; '.join(shown)}." if shown else ""
     return (
-        f"{ungradable} of {asked} rewards ({100 * ungradable / asked:.1f} %) could not be graded, above "
-        f"{100 * MOST_UNGRADABLE:g} %: they are left out, which is not a 0.{why}"
+        f"{ungradable} of {total} rewards ({100 * ungradable / total:.1f} %) could not be graded, above "
+        f"{100 * MOST_UNGRADABLE:g} %: they are left out, not counted as 0.{why}"
     )

@@ -1,4 +1,4 @@
-"""Answers in LaTeX's boxes: of replies, and of the solutions that data sets give."""
+"""Finds answers in LaTeX boxes, in replies and in the solutions of data sets."""
 
 import re
 from typing import Final
@@ -6,14 +6,14 @@ from typing import Final
 BOX: Final = r"\\(?:boxed|fbox)(?![a-zA-Z])\s*"
 _PART = re.compile(rf"(?P<box>\\?{BOX})(?P<brace>\{{)?|\\.|[{{}}]", re.DOTALL)
 _BARE = re.compile(r"[-+(\[|.]*(?:\d|\\[a-zA-Z$({]|[a-zA-Z](?=\s*[-+=^_*/($\\]))")
-"""how mathematics begins, and words do not"""
+"""a start of mathematics, not of words"""
 _END = re.compile(r"(?<!\\)\$|\\[)\]]|\n|\s[a-zA-Z]{2}|$")
-"""of a formula, a line or the text, or before a word"""
+"""end of a formula, a line or the text, or the space before a word"""
 
 
 def last_box(text: str) -> str | None:
-    """What the last closed `\\boxed` or `\\fbox` holds: up to the matching brace, or, without braces, up to the end of
-    the formula. An empty one counts where no other is. None where there is none. Escaped braces do not count."""
+    """The content of the last closed `\\boxed` or `\\fbox`, up to the matching brace or, without braces, to the
+    formula's end. An empty box counts only if all boxes are empty. None without a box. Escaped braces do not count."""
     last: tuple[int, int | None] | None = None
     opened: list[int | None] = []
     for part in _PART.finditer(text):

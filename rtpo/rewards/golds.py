@@ -1,4 +1,4 @@
-"""Which golds of a file no answer can equal: those that the grader does not find equal to themselves."""
+"""Finds golds that no answer can match: the grader does not find them equal to themselves."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,21 +10,22 @@ from rtpo.rewards.grading import GRADER, MathGrader
 
 @dataclass(frozen=True, slots=True)
 class UnequalGolds:
-    """Rows with a gold that does not equal itself. count: how many. line: of the first, from 1. gold: the first one."""
+    """The rows with a gold that does not equal itself."""
 
-    count: int
-    line: int
-    gold: str
+    count: int  # of such rows
+    line: int  # of the first such row, from 1
+    gold: str  # the first such gold
 
     def sentence(self, file: object) -> str:
         return (
-            f"{file}: {counted(self.count, 'row')} with a gold that does not equal itself for the grader, so that no "
-            f"answer is right by it; the first is {self.gold[:80]!r} on line {self.line} (docs/run/tools.md)."
+            f"{file}: {counted(self.count, 'row')} with a gold that the grader does not find equal to itself, so no "
+            f"answer matches it; the first is {self.gold[:80]!r} on line {self.line} (docs/run/tools.md)."
         )
 
 
 def unequal_golds(answers: Sequence[tuple[str, ...]], grader: MathGrader = GRADER) -> UnequalGolds | None:
-    """Of the golds of each row of a file of mathematics; None where each equals itself. Raises InfrastructureError."""
+    """Compare each gold with itself; None if all are equal. answers: the golds of each row. Raises
+    InfrastructureError."""
     with ThreadPoolExecutor(grader.workers) as threads:
         are_equal = list(threads.map(lambda golds: _equal_themselves(golds, grader), answers))
     faulty = [row for row, is_equal in enumerate(are_equal) if not is_equal]

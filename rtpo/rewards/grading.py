@@ -1,9 +1,9 @@
 """Grading of mathematical answers by math-verify, in a pool of child processes that can be killed.
 
-math-verify's clocks are SIGALRM's. Outside a main thread they raise, and in one they turn what takes too long into "not
-equal": either way a reward function that goes on has a silent 0. Here the children grade without them, under the
-kernel's clock of their CPU time. What could not be graded is UNGRADABLE and never 0, unless the answer alone is the
-cause: what the same grader then makes of the gold tells.
+math-verify limits time with SIGALRM. Outside a main thread that raises; in a main thread it turns a slow comparison
+into "not equal". Either way a wrong 0 can go unnoticed. Here children grade without SIGALRM, and the kernel limits
+their CPU time. A failed comparison is UNGRADABLE, never 0, unless the answer alone caused it: then the same grader can
+still compare the gold with itself and with another answer.
 """
 
 import atexit
@@ -24,34 +24,34 @@ from rtpo.types import Grade, GradeOutcome
 
 CHILD = Path(__file__).with_name("grading_child.py")
 _PACKAGES = Path(__file__).parents[2]
-"""the folder that this project is imported from, for the child"""
+"""the folder that the child imports this project from"""
 START_SECONDS: Final = 120.0
 STALL: Final = 30.0
-"""wall-clock seconds for each second of the limit, after which a child is stopped or starved and not at work"""
+"""wall-clock seconds to wait per second of the CPU limit; a child that takes longer must be stopped or starved"""
 SHOWN_CHARACTERS: Final = 100
 RIGHT, WRONG, UNREADABLE_ANSWER, UNREADABLE_GOLD = "right", "wrong", "unreadable answer", "unreadable gold"
 _VERDICTS: Final = (RIGHT, WRONG, UNREADABLE_ANSWER)
-_OTHER: Final = "0"
-"""an answer as good as any, to try a gold with"""
+_TRIAL_ANSWER: Final = "0"
+"""any answer, to test whether a gold can be compared"""
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 
 @dataclass(frozen=True, slots=True)
 class _NoVerdict:
-    """why: in a few words. by: what did it: the clock, what was compared, the gold alone, or nothing of these."""
+    """Why a comparison has no verdict."""
 
-    why: str
-    by: Literal["time", "expressions", "gold", "outside"]
+    why: str  # in a few words
+    cause: Literal["time", "expressions", "gold", "outside"]  # outside: neither the limit nor gold and answer
 
 
 class MathGrader:
-    """A pool of child processes, each started when no other is free. Any thread may grade, in a forked process too.
+    """A pool of child processes that grade. It starts a child only if no other is idle. Any thread may grade.
 
-    A grade has a child to itself. One that is ended, by the clock or by itself, is replaced at a later grade; the
-    others go on. A process that ends, however it does, takes its children with it; a forked one has none of them.
+    A child does one comparison at a time. If a child ends, a later comparison starts a new one; the others continue.
+    All children end with their process. A forked process starts its own.
 
-    seconds: of CPU time, the limit of one comparison, from the next one on, so that a busy machine takes nothing away.
-    workers: the most children; one for each CPU this process may use by default.
+    seconds: CPU time limit of each later comparison. A busy machine changes no grade.
+    workers: largest number of children; by default one per available CPU.
     """
 
     def __init__(self, seconds: float = 10.0, workers: int | None = None) -> None:
@@ -68,17 +68,18 @@ class MathGrader:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Of the children there are."""
+        """Process ids of all children."""
         with self._lock:
             return tuple(child.process.pid for child in self._children)
 
     def grade(self, golds: tuple[str, ...], answer: str) -> Grade:
-        """Whether `answer` equals one of `golds`, all as they stand inside `\\boxed{}`: 1, or 0 where it equals none or
-        cannot be read, and a spoiled 0 where the answer alone took too much time or memory, made math-verify raise or
-        ended its process. UNGRADABLE where it was found equal to none and could not be compared with one through no
-        doing of its own: the gold cannot be read, fails with any answer, or the child was ended twice from outside.
+        """Grade an answer: 1 if it equals one of `golds`, else 0. All are the contents of `\\boxed{}`.
 
-        Raises InfrastructureError when a child cannot be started, and ValueError without a gold.
+        An unreadable answer gets 0. The 0 is spoiled if the answer alone exceeded the time or memory limit, made
+        math-verify raise, or ended its process. The grade is UNGRADABLE if no gold is equal and a comparison failed for
+        another reason: the gold is unreadable, it fails with any answer, or the child was killed twice from outside.
+
+        Raises InfrastructureError if a child does not start, and ValueError without a gold.
         """
         if isinstance(golds, str) or not golds:
             raise ValueError(f"golds is {golds!r}: give a tuple of one accepted answer or more")
@@ -90,25 +91,26 @@ class MathGrader:
         failed = {gold: result for gold, result in results.items() if isinstance(result, _NoVerdict)}
         if failed:
             why = "; ".join(result.why for result in failed.values())
-            if all(result.by in ("time", "expressions") and self._is_fit(gold) for gold, result in failed.items()):
+            by_answer = ("time", "expressions")
+            if all(result.cause in by_answer and self._is_gradable(gold) for gold, result in failed.items()):
                 return Grade(GradeOutcome.GRADED, 0.0, f"{why}, by the answer alone", spoiled=True)
             return Grade(GradeOutcome.UNGRADABLE, None, why)
         is_read = WRONG in results.values()
         return Grade(GradeOutcome.GRADED, 0.0, WRONG if is_read else "the answer cannot be read as mathematics")
 
     def close(self) -> None:
-        """End all children; another grade would start new ones."""
+        """End all children. A later grade starts new ones."""
         with self._lock:
             children, idle = self._children, self._idle
             self._children, self._idle = [], []
         for child in children:
             child.process.kill()
-        # those at work are given back, and ended then
+        # busy children end when they are given back
         for child in idle:
             child.end()
 
     def _forget(self) -> None:
-        """In a forked process: the children are its parent's, and nobody is left to release the locks."""
+        """In a forked process: drop the parent's children, and replace locks that no thread would release."""
         for child in self._children:
             child.pipe.close()
         self._children, self._idle = [], []
@@ -116,43 +118,43 @@ class MathGrader:
         self._places = threading.Semaphore(self.workers)
 
     def _compare(self, gold: str, answer: str) -> str | _NoVerdict:
-        """RIGHT, WRONG, UNREADABLE_ANSWER, or what kept it from one of them."""
+        """RIGHT, WRONG or UNREADABLE_ANSWER, or why there is no verdict."""
         with self._places:
             result = self._ask(gold, answer)
-            # memory that an earlier grade still holds, or a signal, may be gone with the child
-            if isinstance(result, _NoVerdict) and result.by in ("expressions", "outside"):
+            # a new child may succeed: it has no memory in use from earlier grades, and no signal pending
+            if isinstance(result, _NoVerdict) and result.cause in ("expressions", "outside"):
                 result = self._ask(gold, answer, is_new=True)
         if isinstance(result, str):
             return result
         return replace(result, why=f"comparing {_shown(answer)} with {_shown(gold)} {result.why}")
 
-    def _is_fit(self, gold: str) -> bool:
-        """Whether a gold can be graded by, which the answer that failed with it is then the cause of."""
+    def _is_gradable(self, gold: str) -> bool:
+        """Whether a gold can be compared at all. If so, an answer that failed with it is the cause."""
         with self._places:
-            # a comparison with itself may be over before it has begun
-            return self._ask(gold, gold, is_new=True) == RIGHT and self._ask(gold, _OTHER) in _VERDICTS
+            # math-verify may skip the work of comparing a gold with itself: try another answer too
+            return self._ask(gold, gold, is_new=True) == RIGHT and self._ask(gold, _TRIAL_ANSWER) in _VERDICTS
 
     def _ask(self, gold: str, answer: str, is_new: bool = False) -> str | _NoVerdict:
-        """What one child says: RIGHT, WRONG, UNREADABLE_ANSWER, or why there is no verdict."""
+        """Ask one child: RIGHT, WRONG or UNREADABLE_ANSWER, or why there is no verdict."""
         seconds = self.seconds
         request = json.dumps({"gold": gold, "answer": answer, "seconds": seconds}).encode() + b"\n"
         child = self._take(is_new)
-        said = ""
+        verdict = ""
         try:
-            said = child.ask(request, STALL * seconds)
+            verdict = child.ask(request, STALL * seconds)
         except TimeoutError:
             return _NoVerdict(f"stood still for {STALL * seconds:g} s", "outside")
         except (EOFError, ConnectionError):
             return child.death(seconds)
         finally:
-            self._give_back(child, is_well=said in (*_VERDICTS, UNREADABLE_GOLD))
-        if said in _VERDICTS:
-            return said
-        return _NoVerdict(f"gave {said}", "gold" if said == UNREADABLE_GOLD else "expressions")
+            self._give_back(child, is_well=verdict in (*_VERDICTS, UNREADABLE_GOLD))
+        if verdict in _VERDICTS:
+            return verdict
+        return _NoVerdict(f"gave {verdict}", "gold" if verdict == UNREADABLE_GOLD else "expressions")
 
     def _take(self, is_new: bool) -> "_Child":
-        """The child that was idle last, so that few are started where few are needed; or a new one in its place, since
-        what ended one between two grades may have ended others."""
+        """The most recently idle child, which keeps the number of children small. is_new: replace it by a new child,
+        because what killed one idle child may have killed others."""
         with self._lock:
             child = self._idle.pop() if self._idle else None
             if child and is_new:
@@ -178,18 +180,18 @@ class MathGrader:
 
 
 class _Child:
-    """A child process that is ready to grade. Raises InfrastructureError when it cannot be started."""
+    """A child process that is ready to grade. Raises InfrastructureError if it does not start."""
 
     def __init__(self) -> None:
         self.pipe, theirs = socket.socketpair()
         paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
         try:
-            # a session of its own: Ctrl-C is for the run, which finishes its phase
+            # a new session, so that Ctrl-C reaches only the run, which finishes its phase
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(CHILD)],
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
-                # sympy's way through an expression depends on the order of sets
+                # fixed string hashes: sympy's results depend on the order of sets
                 env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,
             )
@@ -205,12 +207,12 @@ class _Child:
             if not isinstance(error, EOFError | OSError):
                 raise
             raise InfrastructureError(
-                "the grading process did not start; what it said stands above. Is math-verify installed?"
+                "the grading process did not start; its own message is above. Is math-verify installed?"
             ) from error
 
     def ask(self, request: bytes, seconds: float) -> str:
-        """The value of the line that answers a request. Raises TimeoutError where that waits so long, and EOFError or
-        ConnectionError when the child has ended."""
+        """The child's answer to a request. Raises TimeoutError after `seconds`, and EOFError or ConnectionError if the
+        child has ended."""
         self.pipe.settimeout(seconds)
         self.pipe.sendall(request)
         line = b""
@@ -222,7 +224,7 @@ class _Child:
         return str(json.loads(line))
 
     def death(self, seconds: float) -> _NoVerdict:
-        """Of what it died."""
+        """Why the child died."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(START_SECONDS)
         status = self.process.returncode
@@ -238,9 +240,9 @@ class _Child:
 
 
 def _shown(text: str) -> str:
-    """For a record, which an answer without end would fill."""
+    """Text shortened for a record."""
     return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
 
 
 GRADER = MathGrader()
-"""of this process"""
+"""the process's shared grader"""

@@ -1,8 +1,7 @@
-"""What runs in a child process of `rtpo.rewards.grading`: a line of JSON in, with `gold`, `answer` and the limit in
-`seconds` of CPU time; a verdict out.
+"""The child process of `rtpo.rewards.grading`. It reads a `Request` in JSON per line and answers each with a verdict.
 
-math-verify works in this process's main thread, with its own clocks off: they turn a comparison that takes too long
-into False. The kernel's clock ends the process instead, by SIGPROF. Run by its path.
+math-verify's own time limits are off, because they turn a slow comparison into False. Instead the kernel ends the
+process by SIGPROF. The file is run by its path.
 """
 
 import json
@@ -13,7 +12,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 from latex2sympy2_extended.logic import And
 from math_verify import parse, verify
@@ -31,25 +30,31 @@ _TEXT = r"\\(?:text|mbox)\s*\{([^{}]*)\}"
 _BASE = re.compile(r"(?:.*=)?\s*(\d[\dA-Z]*)\s*_\s*(?:\{\s*(\d+)\s*\}|(\d))\s*", re.DOTALL)
 _MODULUS = re.compile(r"(.*[^\s(])\s*\(?\\p?mod\s*(?:\{\s*(\d+)\s*\}|(\d+))\s*\)?\s*", re.DOTALL)
 _OTHERWISE = re.compile(r"\\(?:neq?|not|to|rightarrow)(?![a-zA-Z])")
-"""what says of a number that it is not the answer, or not yet"""
+"""signs such as an arrow: the number beside them is not the answer"""
 _BOUND = re.compile(r"\s*(?:\\(?:geq?|leq?|[gl]t|[gl]eqslant)(?![a-zA-Z])|[<>])[^<>,]*")
-"""a relation with one side"""
+"""a relation without a left side"""
 _WORDS = re.compile(rf"\s*{_TEXT}\s*")
 
 
+class Request(TypedDict):
+    gold: str
+    answer: str
+    seconds: float  # limit of CPU time
+
+
 def _unspaced(text: str) -> str:
-    """A list with dots, to compare as it is written: math-verify reads its ends alone."""
+    """A list with dots without white space, to compare as text: math-verify compares only the ends of such a list."""
     return re.sub(r"\s|\\[,;! ]|\\(?=[lc]?dots)|(?<=\\)[lc](?=dots)|[lc](?=dots)", "", text)
 
 
 def read(text: str) -> list[object]:
-    """What math-verify makes of a box with `text` in it: expressions, and its own text last."""
+    """math-verify's reading of a box with `text`: expressions, then the text itself."""
     parsed: list[object] = parse(f"\\boxed{{{text}}}", parsing_timeout=None, raise_on_error=True)
     return parsed
 
 
-def parted(text: str) -> tuple[str, str]:
-    """A number and its base, or a residue and its modulus; the text itself and nothing where it has neither."""
+def split_base_or_modulus(text: str) -> tuple[str, str]:
+    """Split a number from its base, or a residue from its modulus; (text, "") if it has neither."""
     for name, pattern in (("base", _BASE), ("modulo", _MODULUS)):
         if match := pattern.fullmatch(text):
             body = match[1].replace("\\equiv", "=")
@@ -58,50 +63,51 @@ def parted(text: str) -> tuple[str, str]:
 
 
 def verdict(gold: str, answer: str) -> str:
-    """`right`, `wrong`, `unreadable answer`, `unreadable gold`, or the name of what math-verify raised, of which it
-    would make "not equal" by itself."""
+    """`right`, `wrong`, `unreadable answer`, `unreadable gold`, or the name of the exception that math-verify raised.
+    math-verify itself would return "not equal" for an exception."""
     try:
         gold, answer = rewritten(gold), rewritten(answer)
         if _WORDS.fullmatch(gold) and "\\" not in answer:
             answer = f"\\text{{{answer}}}"
-        is_one_time = equal_times(gold, answer)
-        if is_one_time is not None:
-            return "right" if is_one_time else "wrong"
+        are_equal_times = equal_times(gold, answer)
+        if are_equal_times is not None:
+            return "right" if are_equal_times else "wrong"
         answer = without_words(gold, answer)
-        if _says_otherwise(gold, answer):
+        if _excludes_or_bounds(gold, answer):
             return "wrong"
         if "dots" in gold and "dots" in answer:
             return "right" if _unspaced(gold) == _unspaced(answer) else "wrong"
-        body, kind = parted(gold)
+        body, kind = split_base_or_modulus(gold)
         golds = read(body)
-        # what is not mathematics comes back as its own text alone
+        # math-verify returns only the text itself if it is not mathematics
         if all(isinstance(value, str) for value in golds):
             return "unreadable gold"
         if kind:
-            answer, answers_kind = parted(answer)
+            answer, answers_kind = split_base_or_modulus(answer)
             if answers_kind != kind:
                 return "wrong"
         answers = read(answer)
         if not answers:
             return "unreadable answer"
-        answers = [as_asked(golds[0], value) for value in answers]
+        answers = [in_form_of(golds[0], value) for value in answers]
         if "_" not in answer and contradicts(golds[0], answers[0]):
             return "wrong"
         is_right = verify(golds, answers, timeout_seconds=None, raise_on_error=True, allow_set_relation_comp=True)
         return "right" if is_right else "wrong"
-    except Exception as error:  # its text can be without end
+    except Exception as error:  # the name alone: the message can be very long
         return type(error).__name__
 
 
-def _says_otherwise(gold: str, answer: str) -> bool:
-    """Whether an answer only names what the gold is not, or bounds a gold that is no set of numbers."""
+def _excludes_or_bounds(gold: str, answer: str) -> bool:
+    """Whether an answer states what the result is not, or only a bound where the gold is not a set of numbers."""
     if _OTHERWISE.search(answer) and not _OTHERWISE.search(gold):
         return True
     return bool(_BOUND.fullmatch(answer)) and not re.search(r"[<>(\[]|\\(?:[gl]e|[gl]t|infty)", gold)
 
 
-def as_asked(gold: Any, answer: Any) -> Any:
-    """A point as the column or row that the gold is, and 5 = x as x = 5 for a gold that is no equation."""
+def in_form_of(gold: Any, answer: Any) -> Any:
+    """The answer in the gold's form: a point as a row or column vector if the gold is one, and 5 = x as x = 5 if the
+    gold is not an equation."""
     if isinstance(gold, MatrixBase) and 1 in gold.shape:
         ends = answer.args[:2] if isinstance(answer, Interval) and answer.is_open else None
         entries = answer.args if isinstance(answer, Tuple) else ends
@@ -112,8 +118,7 @@ def as_asked(gold: Any, answer: Any) -> Any:
 
 
 def contradicts(gold: Any, answer: Any) -> bool:
-    """Whether an answer that math-verify would take for the gold is none: 72 = 73 for 73, and a list of two numbers for
-    an interval."""
+    """Whether math-verify would accept a wrong answer: 72 = 73 for 73, or a list of two numbers for an interval."""
     if isinstance(gold, Interval):
         return isinstance(answer, FiniteSet) and not any(map(is_equation, answer.args))
     if is_equation(gold) or not is_equation(answer):
@@ -124,21 +129,21 @@ def contradicts(gold: Any, answer: Any) -> bool:
 
 
 def verdicts(requests: Iterable[str]) -> Iterator[str]:
-    """The verdict of each line, under a clock that is off between them."""
-    for request in requests:
-        asked = json.loads(request)
-        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
+    """The verdict on each line. The time limit runs only during a comparison."""
+    for line in requests:
+        request: Request = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, request["seconds"])
         # sympy compares some expressions at random points
         seed(0)
-        answer = verdict(asked["gold"], asked["answer"])
+        result = verdict(request["gold"], request["answer"])
         signal.setitimer(signal.ITIMER_PROF, 0)
-        yield answer
+        yield result
 
 
 def main() -> None:
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    # whatever a library prints goes to stderr
+    # send the libraries' own output to stderr
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         print(json.dumps("ready"), file=answers, flush=True)

@@ -1,10 +1,10 @@
-"""What math-verify 0.9.0 compares wrongly, put right in place; a newer version may take parts of it away.
+"""Patches comparisons that math-verify 0.9.0 gets wrong; a newer version may not need all patches.
 
-huggingface/Math-Verify has issues for them:
+Issues of huggingface/Math-Verify:
 
-- 14, 21: it rounds decimals at six places and takes differences below 1e-16 for 0, so that 0.0000003 equals 0.0000004
-  and 1/2^99 equals 1/2^98.
-- 64: sqrt(1/n) is not 1/sqrt(n).
+- 14, 21: it rounds decimals at six places and treats differences below 1e-16 as 0, so 0.0000003 equals 0.0000004 and
+  1/2^99 equals 1/2^98.
+- 64: it does not find sqrt(1/n) equal to 1/sqrt(n).
 """
 
 from decimal import Decimal
@@ -15,20 +15,20 @@ from math_verify import grader
 from sympy import Expr, Float, I, Integer, MatrixBase, Pow, Rational, Symbol, exp, log
 
 PLACES: Final = 6
-"""decimal places, and significant digits of what is below 0.1, to which a decimal is compared"""
+"""decimals are compared to this many places, or significant digits below 0.1"""
 _FEWEST_DIGITS: Final = 5
 _DIGITS: Final = 60
 _TOLERANCE: Final = Rational(1, 10**40)
 _PRIMES: Final = (2, 3, 5, 7, 11, 13)
-_SIZES: Final = (17, 3)
-"""what the primes are divided by"""
+_DIVISORS: Final = (17, 3)
+"""of the primes, for points of different sizes"""
 _MOST_SYMBOLS: Final = 4
 
 _numeric_eq = grader.sympy_numeric_eq
 
 
 def numeric_eq(left: Any, right: Any, float_rounding: int, numeric_precision: int) -> bool:
-    """math-verify's comparison by value. Rationals are compared exactly, decimals to PLACES, all else relatively."""
+    """Replaces math-verify's numeric comparison: exact for rationals, to PLACES for decimals, else relative."""
     are_matrices = isinstance(left, MatrixBase) and isinstance(right, MatrixBase)
     integers = [grader.is_atomic_or_pct_atomic(side, Integer) for side in (left, right)]
     if are_matrices or all(integers) or not isinstance(left, Expr) or not isinstance(right, Expr):
@@ -42,33 +42,33 @@ def numeric_eq(left: Any, right: Any, float_rounding: int, numeric_precision: in
         return _are_equal_where_real(left, right, symbols)
     if not _numeric_eq(left, right, float_rounding, numeric_precision):
         return False
-    # differences that math-verify takes for 0 show at a point
+    # a point reveals differences that math-verify treats as 0
     point = _point(symbols, 17)
     return _are_equal(left.subs(point), right.subs(point))
 
 
 def _with_imaginary_unit(side: Expr) -> Expr:
-    """math-verify reads i as a symbol."""
+    """Replace the symbol i, as math-verify reads it, by the imaginary unit."""
     units = {symbol: I for symbol in side.free_symbols if str(symbol) == "i"}
     return side.subs(units) if units else side
 
 
 def _has_branches(side: Expr) -> bool:
-    """Whether it has roots, powers or logarithms, which have several forms where all is real: sqrt(1/n), 1/sqrt(n)."""
+    """Whether it has roots, powers or logarithms. These have several equal forms, such as sqrt(1/n) and 1/sqrt(n)."""
     powers = side.atoms(Pow, exp)
     return side.has(log) or any(not power.exp.is_integer and power.free_symbols for power in powers)
 
 
 def _are_equal_where_real(left: Expr, right: Expr, symbols: list[Symbol]) -> bool:
-    """Whether they agree wherever both are real, at points of each sign and several sizes; at all points where one of
-    them has i in it."""
+    """Whether both sides agree at all test points (each sign, two sizes), at least two. Points where a side is not real
+    are skipped, unless a side contains i."""
     is_complex = left.has(I) or right.has(I)
     compared = 0
-    for below in _SIZES:
+    for divisor in _DIVISORS:
         for signs in product((1, -1), repeat=len(symbols)):
             point = {
                 symbol: sign * value
-                for sign, (symbol, value) in zip(signs, _point(symbols, below).items(), strict=True)
+                for sign, (symbol, value) in zip(signs, _point(symbols, divisor).items(), strict=True)
             }
             ends = left.subs(point), right.subs(point)
             values = [end.evalf() for end in ends]
@@ -81,8 +81,8 @@ def _are_equal_where_real(left: Expr, right: Expr, symbols: list[Symbol]) -> boo
     return compared > 1
 
 
-def _point(symbols: list[Symbol], below: int) -> dict[Symbol, Rational]:
-    return {symbol: Rational(_PRIMES[place % len(_PRIMES)] + place, below) for place, symbol in enumerate(symbols)}
+def _point(symbols: list[Symbol], divisor: int) -> dict[Symbol, Rational]:
+    return {symbol: Rational(_PRIMES[place % len(_PRIMES)] + place, divisor) for place, symbol in enumerate(symbols)}
 
 
 def _are_equal(left: Expr, right: Expr) -> bool:
@@ -99,8 +99,8 @@ def _are_equal(left: Expr, right: Expr) -> bool:
 
 
 def _are_equal_decimals(left: Expr, right: Expr) -> bool:
-    """Both rounded at the sixth place, or the sixth digit of smaller numbers; or, where one was written to fewer digits
-    than that, but five or more and six places, at its last place."""
+    """Compare decimals rounded at the sixth place, or at the sixth digit below 0.1. If a side is written with fewer
+    digits, but at least five digits and six places, compare at its last place."""
     values = [side.evalf() for side in (left, right)]
     if not all(value.is_extended_real for value in values):
         parts = zip(left.as_real_imag(), right.as_real_imag(), strict=True)
@@ -121,5 +121,5 @@ def _are_equal_decimals(left: Expr, right: Expr) -> bool:
 
 
 def install() -> None:
-    """In this process, for all comparisons that math-verify makes: of elements, entries and ends, too."""
+    """Patch math-verify in this process. The patch also covers elements of sets, matrix entries and interval ends."""
     grader.sympy_numeric_eq = numeric_eq

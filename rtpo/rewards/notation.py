@@ -1,7 +1,7 @@
-"""Notations that math-verify 0.9.0 reads wrongly, in one table of rewrites to others that it reads.
+"""A table of rewrites, from notations that math-verify 0.9.0 misreads to equal ones that it reads.
 
-A rewrite changes how a number or a word is written and never which it is. huggingface/Math-Verify has issues for some:
-14 (`\\mathrm{e}`), 61 (`28 pct`), 76 (`**73**`), 82 (numbers that are taken from what cannot be read).
+A rewrite never changes the value. Some are issues of huggingface/Math-Verify: 14 (`\\mathrm{e}`), 61 (`28 pct`), 76
+(`**73**`), 82 (it takes numbers from unreadable text).
 """
 
 import re
@@ -56,7 +56,7 @@ _MONTHS: Final = (
     *("July", "August", "September", "October", "November", "December"),
 )
 _JOINING: Final = r"\b(?:or|and|not|no|of|by|to|times|plus|minus|over|mod|negative|than|from|squared|cubed|choose)\b"
-"""words that make another number of a number"""
+"""words after which a number has another value"""
 _CJK_NUMBERS: Final = "零〇一二三四五六七八九十百千万萬亿億分之点點加减減乘除负負或和与與及至到不非无無"
 _GROUP: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _TEXT: Final = r"\\text\s*\{([^{}]*)\}"
@@ -71,7 +71,7 @@ _FRACTION: Final = rf"\\[dt]?frac\s*(?:{_GROUP}|\d)\s*(?:{_GROUP}|\d)"
 
 
 def _sign(letter: str) -> str:
-    """A character as LaTeX has it: digits of all scripts, dashes, spaces, mathematical letters, operators."""
+    """A character in LaTeX: digits of all scripts, dashes, spaces, mathematical letters, operators."""
     if letter.isascii():
         return letter
     if letter in _OPERATORS:
@@ -89,7 +89,7 @@ def _sign(letter: str) -> str:
 
 
 def _raised(kind: str, mark: str) -> tuple[re.Pattern[str], Callable[[re.Match[str]], str]]:
-    """Runs of Unicode's raised or lowered characters behind a base."""
+    """Rewrite Unicode superscripts or subscripts after a base."""
     letters = [chr(code) for code in (*range(0xA0, 0x250), *range(0x2070, 0x20A0), *range(0x1D00, 0x1DC0))]
     chosen = "".join(letter for letter in letters if unicodedata.decomposition(letter).startswith(f"<{kind}>"))
 
@@ -150,20 +150,22 @@ _LETTER_C: Final = r"(?:\\(?:mathrm|text)\s*\{\s*C\s*\}|C)"
 
 
 class Rewrite(NamedTuple):
-    """kind: what it is for; `loops` where one inside another is rewritten too."""
+    """One rewrite of the table."""
 
-    kind: str
+    kind: str  # of notation
     pattern: re.Pattern[str]
-    other: str | Callable[[re.Match[str]], str]
-    loops: bool = False
+    replacement: str | Callable[[re.Match[str]], str]
+    loops: bool = False  # repeat it for nested matches
 
 
-def _rewrite(kind: str, pattern: str, other: str | Callable[[re.Match[str]], str], loops: bool = False) -> Rewrite:
-    return Rewrite(kind, re.compile(pattern), other, loops)
+def _rewrite(
+    kind: str, pattern: str, replacement: str | Callable[[re.Match[str]], str], loops: bool = False
+) -> Rewrite:
+    return Rewrite(kind, re.compile(pattern), replacement, loops)
 
 
 def _undated(match: re.Match[str]) -> str:
-    """A date's text without commands, where all of it is one."""
+    """Rewrite a text that is a date as one `\\text`; leave any other text."""
     plain = re.sub(r"\\(?:text|mathrm)\s*\{([^{}]*)\}", r"\1", match[0]).replace("\\ ", " ")
     date = _DATE.fullmatch(" ".join(plain.split()))
     return _with_month(date) if date else match[0]
@@ -223,7 +225,7 @@ REWRITES: Final = (
     _rewrite("ends", r"^(?:\\\\|\\q?quad(?![a-zA-Z])|\\[,;:! ]|&|\s)+", ""),
     _rewrite("ends", r"^\s*\{([^{}]*)\}\s*$", r"\1"),
     _rewrite("ends", r"(?<![\\.])(?<!\\right)[;.,。]\s*$", ""),
-    # %, percent and ° at the end are not read: 25\% is 25
+    # a final %, percent or ° does not count: 25\% equals 25
     _rewrite(
         "percent",
         r"(?i)\s*(?:\\*%|percent(?:age(?: points?)?)?|per cent|pct\.?|\\text\s*\{\s*(?:\\?%|per ?cent|pct\.?)\s*\})"
@@ -304,7 +306,7 @@ REWRITES: Final = (
         r"\1(\\frac{\2\\pi}{180})",
     ),
     _rewrite("mixed", r"^\s*(-?\d+)(?:\s|\\ )+(\d+)\s*/\s*(\d+)\s*$", r"\1\\frac{\2}{\3}"),
-    # from the first text to the last would be one unit
+    # otherwise math-verify reads the text from the first unit to the last as one unit
     _rewrite(
         "units",
         rf"^(?:[^{{}}\\]*\d[^{{}}\\]*{_TEXT}\s*){{2,}}$",
@@ -314,7 +316,7 @@ REWRITES: Final = (
 
 
 def with_signs(text: str) -> str:
-    """The text with LaTeX's commands, ASCII's digits and plain letters for other characters."""
+    """Text with its non-ASCII characters as LaTeX commands, ASCII digits and plain letters."""
     return text if text.isascii() else "".join(map(_sign, text))
 
 
@@ -322,9 +324,9 @@ def rewritten(text: str) -> str:
     """The text after all rewrites, in the table's order."""
     text = with_signs(text)
     for rewrite in REWRITES:
-        before, text = text, rewrite.pattern.sub(rewrite.other, text)
+        before, text = text, rewrite.pattern.sub(rewrite.replacement, text)
         while rewrite.loops and text != before:
-            before, text = text, rewrite.pattern.sub(rewrite.other, text)
+            before, text = text, rewrite.pattern.sub(rewrite.replacement, text)
     return text
 
 
@@ -338,7 +340,7 @@ _WORDED: Final = re.compile(
 
 
 def without_words(gold: str, answer: str) -> str:
-    """An answer without the unit or the words behind its number, where the gold is a number without any."""
+    """The answer without a unit or words after its number, if the gold is a bare number."""
     if _BARE.fullmatch(gold) and (match := _WORDED.fullmatch(answer)) and "\\text" not in answer:
         return match["number"]
     return answer

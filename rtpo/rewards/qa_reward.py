@@ -1,4 +1,4 @@
-"""The reward of a question with accepted answers."""
+"""The reward of a question-answering task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from rtpo.types import Grade, GradeOutcome
 
 @dataclass(frozen=True)
 class QASettings:
-    """kind: `em` (exact match) and `judge` give 0 or 1, `f1` gives token F1, in [0, 1]. judge: for kind judge alone."""
+    """Settings of the reward."""
 
-    kind: Literal["em", "f1", "judge"] = "em"
-    judge: JudgeSettings | None = None
+    kind: Literal["em", "f1", "judge"] = "em"  # exact match or a judge (0 or 1), or token F1 in [0, 1]
+    judge: JudgeSettings | None = None  # for kind judge only
 
     def problems(self, path: str) -> list[str]:
         if (self.kind == "judge") != (self.judge is not None):
@@ -23,22 +23,21 @@ class QASettings:
         return [] if self.judge is None else self.judge.problems(f"{path}.judge")
 
     def check(self) -> dict[str, Any]:
-        """Try the judge, where there is one; returns facts for the manifest. Raises as `JudgeSettings.check`."""
+        """Try the judge, if there is one; returns facts for the manifest. Raises what `JudgeSettings.check` raises."""
         return {"kind": self.kind} | ({"judge": self.judge.check()} if self.judge else {})
 
 
 class QAReward:
-    """Grades predictions. Those with the same settings share the process's one judge, so that one costs nothing to
-    make."""
+    """Grades predictions. All instances with the same settings share one judge, so making one is cheap."""
 
     def __init__(self, settings: QASettings) -> None:
         self._kind = settings.kind
         self._judge = open_judge(settings.judge) if settings.judge else None
 
     async def grade(self, question: str, answers: Sequence[str], prediction: str) -> Grade:
-        """R of a prediction. UNGRADABLE where no accepted answer has a token, or the judge gave no verdict.
+        """The reward of a prediction. UNGRADABLE if no accepted answer has a token or the judge gives no verdict.
 
-        Raises InfrastructureError when the judge cannot be had.
+        Raises InfrastructureError if the judge does not answer.
         """
         try:
             scores = score(answers, prediction)

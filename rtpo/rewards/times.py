@@ -1,4 +1,4 @@
-"""Clock times and ratios, which math-verify reads as pairs or quotients (huggingface/Math-Verify, 14)."""
+"""Compares clock times and ratios, which math-verify reads as pairs or quotients (huggingface/Math-Verify, 14)."""
 
 import re
 from fractions import Fraction
@@ -13,12 +13,12 @@ _COMMAND: Final = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}|\\[,;: ]")
 
 
 def equal_times(gold: str, answer: str) -> bool | None:
-    """Whether both are one clock time, 3:45, or the same ratio, 4 : 6 : 8. None where the gold is neither, or is a
-    ratio of two and the answer may be its quotient."""
+    """Whether both are the same clock time, such as 3:45, or the same ratio, such as 4 : 6 : 8. None if the gold is
+    neither, or a ratio of two numbers whose quotient the answer may be."""
     gold, answer = _plain(gold), _plain(answer)
     if time := _CLOCK.fullmatch(gold):
         other = _CLOCK.fullmatch(answer)
-        return other is not None and _are_one_time(time, other)
+        return other is not None and _are_same_time(time, other)
     if not _RATIO.fullmatch(gold):
         return None
     if not _RATIO.fullmatch(answer):
@@ -30,12 +30,12 @@ def _plain(text: str) -> str:
     return " ".join(_COMMAND.sub(lambda match: match[1] or " ", text).replace(r"\colon", ":").split())
 
 
-def _are_one_time(left: re.Match[str], right: re.Match[str]) -> bool:
+def _are_same_time(left: re.Match[str], right: re.Match[str]) -> bool:
     if (left["minute"], left["second"] or "00") != (right["minute"], right["second"] or "00"):
         return False
     if left["half"] and right["half"] and left["half"][0].lower() != right["half"][0].lower():
         return False
-    # the half of the day may be told by one alone, and by 15:45
+    # a side may state am or pm, leave it open, or imply it as 15:45 does
     hours = [{int(side["hour"])} | _of_day(side) for side in (left, right)]
     return bool(hours[0] & hours[1])
 

@@ -72,7 +72,7 @@ def test_each_kind_of_notation_is_read(pair: dict[str, str | list[str]]) -> None
 def test_no_rewrite_alone_makes_two_golds_equal(rewrite: Rewrite) -> None:
     numbers = defaultdict(set)
     for gold in golds():
-        numbers[rewrite.pattern.sub(rewrite.other, gold)].add(tuple(re.findall(r"\d+", gold)))
+        numbers[rewrite.pattern.sub(rewrite.replacement, gold)].add(tuple(re.findall(r"\d+", gold)))
     assert [together for together in numbers.values() if len(together) > 1] == []
 
 
@@ -80,7 +80,7 @@ def test_each_rewrite_has_an_example_and_all_together_make_no_two_golds_equal() 
     unused = list(REWRITES)
     for text in map(with_signs, TEXTS):
         for rewrite in REWRITES:
-            before, text = text, rewrite.pattern.sub(rewrite.other, text)
+            before, text = text, rewrite.pattern.sub(rewrite.replacement, text)
             if text != before and rewrite in unused:
                 unused.remove(rewrite)
     assert unused == []
