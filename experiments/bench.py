@@ -88,7 +88,7 @@ def in_turns(sides: Mapping[str, Callable[[], object]], repeats: int) -> dict[st
 
 
 def harness_of(config: RunConfig, kind: type[H], make_env: Callable[[], Env] | None = None) -> H:
-    """Synchronised, with a budget that does not end."""
+    """A synchronised harness with a budget that does not end."""
     from rtpo.verl_harness.session import open_backend
 
     ledger = Ledger(Budget(10**9))
@@ -101,7 +101,7 @@ def harness_of(config: RunConfig, kind: type[H], make_env: Callable[[], Env] | N
 
 
 class CoinEnv(ToyMathEnv):
-    """The question alone, graded by the coin toss that stock verl is given as its reward."""
+    """Plays the question only, graded by the coin toss that is stock verl's reward."""
 
     async def step(self, reply: str, stop: Any) -> Any:
         self._reply = reply
@@ -143,10 +143,10 @@ def our_steps(config: RunConfig, tasks: Sequence[Task]) -> list[tuple[float, int
 
 
 def stock_steps(config: RunConfig, tasks: Sequence[Task], folder: Path) -> list[tuple[float, int]]:
-    """The same from the log of `verl.trainer.main_ppo`, a process of its own. Raises MachineError where it fails."""
+    """The same for stock verl, from the log of a `verl.trainer.main_ppo` process. Raises MachineError if it fails."""
     same = {"data_source": "toy_math", "reward_model": {"style": "rule", "ground_truth": ""}}
-    asked = [[{"role": "user", "content": task.question}] for task in tasks]
-    rows = [same | {"prompt": prompt, "extra_info": {"index": index}} for index, prompt in enumerate(asked)]
+    chats = [[{"role": "user", "content": task.question}] for task in tasks]
+    rows = [same | {"prompt": prompt, "extra_info": {"index": index}} for index, prompt in enumerate(chats)]
     prompts, log = folder / "prompts.parquet", folder / "stock.jsonl"
     pq.write_table(pa.Table.from_pylist(rows), prompts)
     environment = {
@@ -179,7 +179,7 @@ def stock_steps(config: RunConfig, tasks: Sequence[Task], folder: Path) -> list[
 
 
 class RecordingHarness(AgentHarness):
-    """Keeps what an algorithm gives the trainer, to have it done again."""
+    """Records what an algorithm gives the trainer, to replay it."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -194,7 +194,7 @@ class RecordingHarness(AgentHarness):
         return super().update(rows, loss, **settings)
 
     def replay(self, apart: bool = False) -> None:
-        """apart: every row computed by itself."""
+        """Repeat the recorded calls. apart: compute every row by itself."""
         together = self._backend
         self._backend = Apart(together) if apart else together
         for call in self.calls:
@@ -232,7 +232,7 @@ def trees(options: Namespace) -> Iterator[Case]:
 
 
 def decoder(options: Namespace) -> Iterator[Case]:
-    """Cold contexts of random ids; no stop token, so that all generate the same number of tokens."""
+    """Contexts are random ids that are not cached. Without a stop token all requests generate equally many tokens."""
     config = configuration()
     torch.set_num_threads(config.profile.threads)
     network = Qwen3ForCausalLM.from_pretrained(config.model.path, dtype=torch.float32).eval()
@@ -273,7 +273,7 @@ def python(options: Namespace) -> Iterator[Case]:
 
 
 async def pooled(callers: int) -> float:
-    """Of a pool that has been warmed up. Raises MachineError where a program fails."""
+    """Milliseconds a call of a warm pool. Raises MachineError if a program fails."""
     tool = PythonTool(PythonSettings(workers=callers))
     await asyncio.gather(*(tool.call({"code": PROGRAM}, []) for _ in range(callers)))
     start = time.perf_counter()

@@ -6,8 +6,8 @@ single rows.
 It needs only torch, transformers and numpy, and downloads nothing: weights are random. It compares log-probs and
 gradients on trees with those of single rows. They may differ by three times the rounding, which it measures too. On a
 GPU it counts the kernels that torch compiles for sixty shapes. It measures seconds and memory of an update. With
---tiny, or without a GPU, shapes are tiny. The exit status is 1 if a line fails, or 3 if none fails but a part is not
-finished. docs/cluster/gpus.md says what to run next.
+--tiny, or without a GPU, shapes are tiny. The exit status is 1 if a line fails, and 3 if no line fails but a
+part is not finished. docs/cluster/gpus.md says what to run next.
 """
 
 import gc
@@ -37,12 +37,12 @@ from rtpo.verbs import TokenClip
 
 SHAPES = 60
 SECONDS = 540
-"""after which nothing begins"""
+"""after which no part begins"""
 TEMPERATURE = 0.9
 CHUNK = 512
-"""pairs that the output layer is computed for at once"""
+"""ids for which the output layer is computed at once"""
 SAMPLED = 2**22
-"""elements of a gradient that are compared, at most"""
+"""the most elements of a gradient that are compared"""
 
 
 FIELDS = [
@@ -60,7 +60,7 @@ UPDATES: dict[str, Shape] = {
 
 @dataclass(frozen=True)
 class Batch:
-    """Groups of siblings: a context that they share, and a turn of each, which is trained."""
+    """Groups of siblings: a shared context, and a turn for each, which is trained."""
 
     rows: list[Ids]
     masks: list[np.ndarray]
@@ -68,13 +68,13 @@ class Batch:
 
 
 Line = tuple[str, str, bool | None]
-"""its name, what was measured, and whether that fails: None without a limit"""
+"""a check's name, what it measured, and whether it fails; None: it has no limit"""
 
 
 def siblings_of(
     rng: np.random.Generator, vocabulary: int, groups: int, siblings: int, context: int, turn: int
 ) -> Batch:
-    """Turns of half of `turn` ids to all."""
+    """A batch of random ids; turns have between half of `turn` and `turn` ids."""
     rows, masks = [], []
     for _ in range(groups):
         shared = rng.integers(0, vocabulary, context)
@@ -95,7 +95,7 @@ def network(shape: Shape, precision: torch.dtype, device: str) -> Any:
 
 
 def logprobs(model: Any, rows: Sequence[Ids], masks: Sequence[np.ndarray], trees: Sequence[int], shift: int) -> Tensor:
-    """[trained], as the trainer computes them."""
+    """Log-probs of the trained ids, [trained], computed as in the trainer."""
     device = model.device
     laid = forest(rows, masks, trees, multiple=BLOCK if device.type == "cuda" else 1)
     ids, depth, nodes, labels, read = (
@@ -115,7 +115,7 @@ def logprobs(model: Any, rows: Sequence[Ids], masks: Sequence[np.ndarray], trees
 
 
 def update(model: Any, batch: Batch, *, trees: bool, shift: int = 0) -> Tensor:
-    """An update's log-probs and gradients, without the optimizer; rows one by one, or as trees."""
+    """Compute an update's gradients and return its log-probs, on trees or row by row, without an optimizer step."""
     model.zero_grad()
     count, values = sum(int(mask.sum()) for mask in batch.masks), []
     of_row = range(len(batch.rows))
@@ -123,7 +123,7 @@ def update(model: Any, batch: Batch, *, trees: bool, shift: int = 0) -> Tensor:
         rows, masks = [batch.rows[row] for row in chosen], [batch.masks[row] for row in chosen]
         current = logprobs(model, rows, masks, [batch.tree_of[row] for row in chosen], shift)
         numbers = np.repeat(np.arange(len(chosen)), [mask.sum() for mask in masks])
-        # siblings with advantages of their own, so that a row in another's place shows
+        # each sibling has its own advantage, so that swapped rows show
         advantage = np.concatenate([np.full(mask.sum(), np.cos(row)) for row, mask in zip(chosen, masks, strict=True)])
         terms = TokenBatch(
             logprobs=current,
@@ -145,7 +145,7 @@ def keep_time(until: float) -> None:
 
 
 def equality(device: str, shape: Shape, sizes: Sequence[tuple[int, int]], until: float) -> Iterator[Line]:
-    """Raises TimeoutError."""
+    """Compare log-probs and gradients on trees with those row by row. Raises TimeoutError."""
     for precision in (torch.float32, torch.bfloat16):
         model = network(shape, precision, device)
         for context, turn in sizes:
@@ -162,7 +162,7 @@ def equality(device: str, shape: Shape, sizes: Sequence[tuple[int, int]], until:
 
 
 def kinds(device: str, until: float) -> Iterator[Line]:
-    """Fails where none was compiled, too. Raises TimeoutError."""
+    """Count the kernels that torch compiles for SHAPES shapes; fails also if there are none. Raises TimeoutError."""
     torch._dynamo.reset()
     counters.clear()
     model, rng = network(SMALL, torch.bfloat16, device), np.random.default_rng(1)
@@ -180,7 +180,7 @@ def kinds(device: str, until: float) -> Iterator[Line]:
 
 
 def speed(device: str, name: str, shape: Shape, sizes: tuple[int, int, int, int], until: float) -> Iterator[Line]:
-    """Beside rows one by one; the second update of each is timed. Raises TimeoutError."""
+    """Time an update on trees and row by row, each the second time. Raises TimeoutError."""
     model = network(shape, torch.bfloat16, device)
     batch = siblings_of(np.random.default_rng(0), shape[6], *sizes)
     seconds = {}
@@ -209,7 +209,7 @@ def parts(device: str, tiny: bool, until: float) -> dict[str, Iterator[Line]]:
 
 @command
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status: 1 where a check failed, 3 where none did and one was not run whole."""
+    """Run the command; returns its exit status: 1 if a check failed, 3 if none did but a part is not finished."""
     parser = Parser(__doc__)
     parser.add_argument("--tiny", action="store_true", help="use tiny shapes, as without a GPU")
     device, until, failed = "cuda" if torch.cuda.is_available() else "cpu", time.monotonic() + SECONDS, False

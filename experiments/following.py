@@ -1,4 +1,4 @@
-"""How far runs are, from their records and from SLURM's queue, and how they are asked to end, for `launch.py`."""
+"""The state of runs, from their records and SLURM's queue, and requests to stop them, for `launch.py`."""
 
 import json
 import os
@@ -22,25 +22,25 @@ from rtpo.run.records import LOG, RunFolder
 
 HEADER = ("Run", "State", "Rollouts", "Success", "Last save", "Left", "Log")
 QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
-"""SLURM's states of a job that has no process"""
+"""SLURM's states of a job without a process"""
 TRAINING = ("train", "launch", "quickstart", "study")
 """commands that save and end at SIGTERM"""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Of an array. state: in SLURM's words; empty where it knows no such job, UNKNOWN where it has not said."""
+    """A job of a SLURM array."""
 
     name: str
-    state: str
+    state: str  # SLURM's; empty if it knows no such job, UNKNOWN if it does not answer
     log: Path
 
 
 class Process(NamedTuple):
-    """Of this machine. script: what it runs, a file or a module; empty where that is not seen."""
+    """A process of this machine."""
 
     number: int
-    script: str
+    script: str  # the file or module that it runs; empty if that cannot be seen
 
     @property
     def command(self) -> str:
@@ -51,13 +51,13 @@ class Process(NamedTuple):
 
 
 def note_jobs(logs: Path, array: str, folders: Mapping[str, Path]) -> None:
-    """Write down which run each of an array job's indices is."""
+    """Record which run each index of an array job is."""
     named = {index: str(folder.absolute()) for index, folder in folders.items()}
     write_whole(logs / f"{array}.json", json.dumps(named).encode())
 
 
 def submitted(logs: Path) -> dict[Path, Job]:
-    """The last job of each run that was submitted with its log below a folder."""
+    """By run folder, the last job that was submitted with its log below `logs`."""
     jobs: dict[Path, Job] = {}
     for file in sorted(logs.glob("*/*.json"), key=lambda file: file.stat().st_mtime):
         for index, folder in json.loads(file.read_text()).items():
@@ -67,8 +67,8 @@ def submitted(logs: Path) -> dict[Path, Job]:
 
 
 def jobs_of(runs: Collection[Path], logs: Path) -> tuple[dict[Path, Job], str]:
-    """The last job of each that was submitted, and why its state is unknown, where SLURM does not answer. By squeue,
-    and by sacct of jobs that have left the queue, where the cluster keeps accounts."""
+    """The last job of each run that was submitted, and the reason if SLURM does not answer. States come from squeue
+    and, for jobs that have left the queue, from sacct, if the cluster keeps accounts."""
     known = submitted(logs)
     jobs = {folder: known[folder.absolute()] for folder in runs if folder.absolute() in known}
     states: dict[str, str] = {}
@@ -80,21 +80,21 @@ def jobs_of(runs: Collection[Path], logs: Path) -> tuple[dict[Path, Job], str]:
         if silence:
             return jobs, f"SLURM does not say what runs ({silence}): try again when it answers."
         states |= now
-    # a job of this number with another name is another cluster's, or came after the number was used up
+    # a job with this number and another name is another cluster's, or reuses the number
     named = {folder: f"{job.name}|{job.log.parent.name}" for folder, job in jobs.items()}
     return {folder: replace(job, state=states.get(named[folder], "")) for folder, job in jobs.items()}, ""
 
 
 def _answer(*command: str) -> tuple[dict[str, str], str]:
-    """States by number and name, and what SLURM says where it fails."""
+    """States by number and name, and SLURM's message if it fails."""
     done = subprocess.run([*command, "--noheader"], capture_output=True, text=True, check=False)
     states = {name: state for name, _, state in (line.rpartition("|") for line in done.stdout.splitlines())}
     return (states, "") if done.returncode == 0 else ({}, last_line(done.stderr))
 
 
 def last_line(text: str) -> str:
-    """What a program said last."""
-    return (text.strip().splitlines() or ["no word"])[-1]
+    """The last line of a program's output."""
+    return (text.strip().splitlines() or ["no message"])[-1]
 
 
 # this machine's processes
@@ -122,11 +122,11 @@ def _is_same(file: Path, folder: Path) -> bool:
     return False
 
 
-# what is said and done
+# state and stop
 
 
 def status(runs: Mapping[Path, Sequence[str]], jobs: Mapping[Path, Job]) -> str:
-    """A table with a line a run; runs: their benchmarks. Damaged records have a sentence in the place of the log."""
+    """A table with a line for each run. runs: their benchmarks. For damaged records a sentence replaces the log."""
     lines: list[tuple[str, ...]] = [HEADER]
     for folder, benchmarks in runs.items():
         name = f"{folder.parent.name}/{folder.name}"
@@ -157,7 +157,7 @@ def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str
 
 
 def missing(folder: Path, benchmarks: Sequence[str]) -> list[str]:
-    """What of a run is not done: its training, or benchmarks by name."""
+    """The unfinished parts of a run: training, or benchmarks by name."""
     if not RunFolder(folder).is_finished:
         kept = kept_run(folder)
         return ["training"] if kept is None else [name for name in benchmarks if name not in kept.benchmarks]
@@ -182,7 +182,7 @@ def _state(run: RunFolder, benchmarks: Sequence[str], job: Job | None) -> str:
 
 
 def _success(folder: Path, steps: Sequence[Mapping[str, Any]]) -> str:
-    """Of held-out tasks at temperature 1 once they were played after training, else of the last step's first paths."""
+    """Held-out success at temperature 1 after training; before that, success of the last step's first paths."""
     after = [row for row in _lines(folder / "evaluations.jsonl") if (row["when"], row["mode"]) == ("after", "sampled")]
     if after:
         graded = [row["reward"] for row in after if row["reward"] is not None]
@@ -195,7 +195,7 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 
 
 def stop(folder: Path, job: Job | None) -> str | None:
-    """Ask a run to save and end; returns what was done, None where nothing works on it. Raises MachineError."""
+    """Ask a run to save and end. Returns what was done; None if nothing works on the run. Raises MachineError."""
     if job is not None and job.state == "UNKNOWN":
         raise MachineError(f"{folder}: whether job {job.name} runs is unknown, and it was left alone.")
     if job is not None and job.state == "SUSPENDED":
@@ -207,14 +207,14 @@ def stop(folder: Path, job: Job | None) -> str | None:
         done = subprocess.run(["scancel", *to_script, job.name], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise MachineError(f"{folder}: job {job.name} goes on, scancel failed ({last_line(done.stderr)}).")
-        told = "was asked to end its phase, save and end" if to_script else "is taken out of the queue"
-        return f"{folder}: job {job.name} {told}"
+        outcome = "was asked to end its phase, save and end" if to_script else "is taken out of the queue"
+        return f"{folder}: job {job.name} {outcome}"
     process = at_work(folder)
     if process is None:
         return None
     if process.command not in TRAINING:
         name = process.script or "unknown"
-        raise MachineError(f"{folder}: process {process.number} ({name}) is no training: it was left alone.")
+        raise MachineError(f"{folder}: process {process.number} ({name}) does not train: it was left alone.")
     try:
         os.kill(process.number, signal.SIGTERM)
     except ProcessLookupError:

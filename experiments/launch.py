@@ -70,8 +70,8 @@ COMMANDS = {
 
 
 def run_element(launch: Launched, index: int, stop: StopRequest) -> None:
-    """Train and evaluate what is not done yet. Raises Stopped when `stop` was heard and the run was saved, and
-    KeyboardInterrupt where that was outside of training."""
+    """Train and evaluate what is not done yet. Raises Stopped if `stop` was heard in training, once the run is saved,
+    and KeyboardInterrupt outside of training."""
     element = launch.elements[index]
     print(f"element {index} of {len(launch.elements)}: {' '.join(element.overrides)}", flush=True)
     train(element.run, stop)
@@ -96,16 +96,16 @@ def free_disk(element: Element, keep: str) -> None:
 
 
 def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple[str, ...]]:
-    """Run folders with their benchmarks: of an experiment's elements, at or below the folder that is named, or, with
-    neither, all that were submitted and all in the results. Raises ConfigError, and DataError for a missing folder."""
+    """Run folders with their benchmarks: of an experiment's elements, or at or below a named folder. With neither, all
+    submitted runs and all in the results folder. Raises ConfigError, and DataError for a missing folder."""
     if experiment is None or _is_setting(experiment):
         return dict.fromkeys(_all([*([experiment] if experiment else []), *overrides]), ())
-    # one that is named with a `/` need not be there yet
+    # a name with a `/` is a folder, even if it does not exist yet
     is_folder = "/" in experiment or (experiment not in ("", *experiments()) and Path(experiment).is_dir())
     if not is_folder:
         return {element.run.folder: element.benchmarks for element in load(experiment, overrides).elements}
     if overrides:
-        raise ConfigError(f"{overrides[0]} beside {experiment}: a folder is taken as it is; name an experiment.")
+        raise ConfigError(f"{overrides[0]} does not apply to the folder {experiment}: name an experiment.")
     depths = (sorted(Path(experiment).glob(f"{'*/' * depth}config.yaml")) for depth in range(3))
     files = next(filter(None, depths), [])
     if not files and not Path(experiment).exists():
@@ -114,7 +114,7 @@ def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple
 
 
 def _is_setting(word: str) -> bool:
-    """Whether a first word is a setting: `results=/a/folder` is one, `results/mine/rtpo,lr=0.1-seed0` is a folder."""
+    """Whether a first word is a setting, such as `results=/a/folder`. `results/mine/rtpo,lr=0.1-seed0` is a folder."""
     return "=" in word.partition("/")[0]
 
 
@@ -128,7 +128,7 @@ def _all(overrides: Sequence[str]) -> list[Path]:
 
 
 def status(experiment: str | None, overrides: Sequence[str]) -> int:
-    """Print how far the runs are that are meant; returns an exit status, 1 where SLURM does not say it of some."""
+    """Print the state of the chosen runs. Returns an exit status: 1 if SLURM does not answer."""
     runs = chosen(experiment, overrides)
     jobs, silence = following.jobs_of(runs, all_logs())
     where = (experiment or "results").removeprefix("results=")
@@ -139,8 +139,8 @@ def status(experiment: str | None, overrides: Sequence[str]) -> int:
 
 
 def stop(experiment: str, overrides: Sequence[str]) -> int:
-    """Ask what works on these runs to save and end, each that can be; returns an exit status, 1 where nothing does and
-    where something was left alone."""
+    """Ask everything that works on the chosen runs to save and end. Returns an exit status: 1 if nothing was asked, or
+    something was left alone."""
     if _is_setting(experiment):
         raise ConfigError(f"{experiment} without an experiment: name the experiment, or the folder, that is to stop.")
     runs = chosen(experiment, overrides)
@@ -165,7 +165,7 @@ def stop(experiment: str, overrides: Sequence[str]) -> int:
 
 
 def run_one(launch: Launched, index: int) -> None:
-    """An array job's element. Raises ConfigError for an index that there is none of."""
+    """Run the element of an array job. Raises ConfigError for an index out of range."""
     count = len(launch.elements)
     if not 0 <= index < count:
         raise ConfigError(f"index is {index}: {launch.name} has elements 0 to {count - 1}.")
@@ -179,8 +179,8 @@ def run_one(launch: Launched, index: int) -> None:
 
 
 def run_all(launch: Launched) -> int:
-    """Every element, one after another, then the tables; returns an exit status. An element that fails does not keep
-    the next from running."""
+    """Run every element in turn, then make the tables. Returns an exit status. After an element fails, the next one
+    runs."""
     check(launch, here=True)
     for results in {element.run.results for element in launch.elements}:
         Path(results).mkdir(parents=True, exist_ok=True)
@@ -192,8 +192,8 @@ def run_all(launch: Launched) -> int:
 
 
 def write_tables(launch: Launched) -> int:
-    """Tables of the complete runs, below the paper's where these take them, and what is not complete by name; returns
-    an exit status, 1 where a table could not be made."""
+    """Make the tables of complete runs, after the paper's tables that use them, and list incomplete elements. Returns
+    an exit status: 1 if a table could not be made."""
     status = 0
     for folder in dict.fromkeys(Path(run.results) for run in runs_in_paper(launch)):
         paper_tables, faults = all_tables(folder)
@@ -214,7 +214,7 @@ def write_tables(launch: Launched) -> int:
 
 
 def runs_in_paper(launch: Launched) -> list[RunConfig]:
-    """Those that the paper's tables take, which find them by name: no trials, which have names of their own."""
+    """Runs that the paper's tables use. They are found by name, so trials, which have other names, are not."""
     return [
         element.run
         for experiment in launch.experiments

@@ -17,12 +17,11 @@ from rtpo.run.experiments import Element, Experiment, check_places, experiments,
 
 @dataclass(frozen=True)
 class Launched:
-    """The elements of one or several experiments, in the order of their indices. name: of jobs and logs.
-    evaluation: overrides of experiments/evaluate.py for each."""
+    """The elements of one or several experiments, in the order of their indices."""
 
-    name: str
+    name: str  # of jobs and logs
     experiments: tuple[Experiment, ...]
-    evaluation: tuple[str, ...]
+    evaluation: tuple[str, ...]  # overrides of experiments/evaluate.py for each element
 
     @property
     def elements(self) -> list[Element]:
@@ -30,19 +29,19 @@ class Launched:
 
     @property
     def incomplete(self) -> dict[int, list[str]]:
-        """By index, what of an element is not done."""
+        """By index, the unfinished parts of each incomplete element."""
         lacks = (following.missing(element.run.folder, element.benchmarks) for element in self.elements)
         return {index: what for index, what in enumerate(lacks) if what}
 
     @property
     def elsewhere(self) -> dict[int, str]:
-        """By index, the experiment that trains an element's run, where it has not finished it."""
+        """By index, the other experiment that has not yet finished an element's run."""
         owners = {index: self.elements[index].owner for index, what in self.incomplete.items() if "training" in what}
         return {index: owner for index, owner in owners.items() if owner}
 
     @property
     def first(self) -> Experiment:
-        """Any, for the resources, which the profile gives."""
+        """Stands for all experiments where resources are needed, which the profile gives."""
         return self.experiments[0]
 
     @property
@@ -55,7 +54,7 @@ def all_logs() -> Path:
 
 
 def load(pattern: str, overrides: Sequence[str]) -> Launched:
-    """Composed and checked, the evaluations too. Raises ConfigError, also for two elements of one folder."""
+    """Load experiments and check their elements and evaluations. Raises ConfigError, also for shared folders."""
     ours, evaluation = of_evaluation(overrides)
     loaded = tuple(load_experiment(name, ours) for name in experiments(pattern))
     launch = Launched(pattern.strip("*_"), loaded, tuple(evaluation))
@@ -66,7 +65,7 @@ def load(pattern: str, overrides: Sequence[str]) -> Launched:
 
 
 def evaluation_of(launch: Launched, element: Element) -> EvaluateConfig | None:
-    """Of the trained element on its benchmarks, in the contexts it was trained with. Raises ConfigError."""
+    """The evaluation of a trained element in its own rollout context; None without benchmarks. Raises ConfigError."""
     if not element.benchmarks:
         return None
     run = element.run
@@ -81,7 +80,7 @@ def evaluation_of(launch: Launched, element: Element) -> EvaluateConfig | None:
 
 
 def check(launch: Launched, *, here: bool = False) -> None:
-    """Raises ConfigError for what is missing or cannot be; here: on this machine, which is to run them."""
+    """Raises ConfigError for all that is missing or invalid. here: also if this machine cannot run the elements."""
     faults = [preflight.problems(each, here=here, evaluation=launch.evaluation) for each in launch.experiments]
     if any(faults):
         raise ConfigError("\n".join(dict.fromkeys(chain(*faults))))

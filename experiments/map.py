@@ -31,14 +31,14 @@ from rtpo.theory.regimes import Point
 RESULTS = PROJECT / "results" / "map"
 SCHEMA = 1
 DIGITS = 6
-"""of numbers in records"""
+"""decimals of the numbers in records"""
 PARTS = ("predict", "run", "missing")
 Job = tuple[str, Point, int]
-"""what is measured, where, with which seed"""
+"""what is measured, at which point, with which seed"""
 
 
 def plan() -> list[Job]:
-    """All of the map, a few seeds of every point before more of some."""
+    """All jobs of the map: a few seeds of every point, then more seeds of some."""
     jobs: list[Job] = [("frozen", point, seed) for point in regimes.frozen_points() for seed in range(regimes.SEEDS)]
     trained: list[Job] = [
         ("trained", point, seed)
@@ -49,7 +49,7 @@ def plan() -> list[Job]:
 
 
 def measured(job: Job) -> dict[str, Any]:
-    """The line of a measurement."""
+    """Do a job; return its line."""
     kind, point, seed = job
     began = time.process_time()
     values = regime_runs.frozen(point, seed) if kind == "frozen" else regime_runs.trained(point, seed)
@@ -58,7 +58,7 @@ def measured(job: Job) -> dict[str, Any]:
 
 
 def predict(folder: Path, points: Iterable[Point]) -> Path:
-    """Write down the closed form's predictions. Raises DataError where there are some, or measurements."""
+    """Write the closed form's predictions. Raises DataError if there are predictions or measurements already."""
     with disk_errors(folder):
         for name in ("predicted.jsonl", "map.partial.jsonl", "map.json"):
             if (folder / name).exists():
@@ -73,8 +73,8 @@ def predict(folder: Path, points: Iterable[Point]) -> Path:
 
 
 def run(folder: Path, jobs: Sequence[Job]) -> Path:
-    """Measure what is missing of the jobs; when all are there write them in order, and the manifest. Raises Held, and
-    DataError without predictions, for a finished map of other jobs, and as `missing`."""
+    """Do the missing jobs, then write all lines in order, and the manifest. Raises Held, and DataError without
+    predictions, for a finished map that lacks planned jobs, and as `missing`."""
     predictions, manifest, partial = (folder / name for name in ("predicted.jsonl", "map.json", "map.partial.jsonl"))
     with disk_errors(folder):
         if not predictions.exists():
@@ -119,7 +119,7 @@ def _finish(folder: Path, jobs: Sequence[Job], machine: Any) -> None:
 
 
 def missing(folder: Path, jobs: Sequence[Job]) -> list[Job]:
-    """The jobs without a line. Raises DataError for records of others."""
+    """The jobs without a line. Raises DataError for records of jobs that are not planned."""
     done = _lines(folder / ("map.jsonl" if (folder / "map.json").exists() else "map.partial.jsonl"))
     if others := done.keys() - set(jobs):
         kind, point, seed = min(others, key=str)
@@ -128,7 +128,7 @@ def missing(folder: Path, jobs: Sequence[Job]) -> list[Job]:
 
 
 def _lines(path: Path) -> dict[Job, dict[str, Any]]:
-    """A file's lines by what they measure, one for each seed. Raises DataError for what is no measurement."""
+    """A file's lines by job, one for each seed. Raises DataError for a line that is not a measurement."""
     lines: dict[Job, dict[str, Any]] = {}
     for number, text in enumerate(whole_lines(path).splitlines(), 1):
         try:
@@ -137,7 +137,7 @@ def _lines(path: Path) -> dict[Job, dict[str, Any]]:
             seeds = line["seed"] if isinstance(line["seed"], list) else [line["seed"]]
             lines |= {(line["kind"], point, seed): line for seed in seeds}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(f"{path} line {number} is no measurement: restore the file, or delete the line.") from error
+            raise DataError(f"{path} line {number} is not a measurement: restore the file or delete it.") from error
     return lines
 
 

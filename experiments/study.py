@@ -33,8 +33,8 @@ FREEZE, MISSING = "freeze", "missing"
 def train_part(
     study: Study, part: str, stop: StopRequest, *, task: str | None = None, only: str = "", minutes: float = 240
 ) -> None:
-    """Run what is missing of a part, of `only` these configurations (labels, by commas) on one `task`, or of all; begin
-    nothing after `minutes`. Raises as `train` and `chosen` do, Stopped also when `stop` was heard as a run ended."""
+    """Train the missing runs of a part; `only` these configurations (labels, by commas), and one `task`, or all. No run
+    begins after `minutes`. Raises as `train` and `chosen`, and Stopped after a stop between two runs."""
     begun = time.monotonic()
     seen: set[Place] = set()
     # the search plans further runs once others have ended
@@ -45,7 +45,7 @@ def train_part(
             if study.is_finished(place):
                 if folder.path.exists():
                     with suppress(Held), folder.held():
-                        folder.delete_saves()  # where a stop came between the run's end and this
+                        folder.delete_saves()  # left by a stop right after the run's end
                 continue
             if rate is None:
                 print(f"{place} has no learning rate yet: run the parts rates and freeze first")
@@ -63,7 +63,7 @@ def train_part(
 
 
 def chosen(planned: Sequence[Planned], task: str | None, only: str) -> list[Planned]:
-    """Those of `only` these configurations on one `task`, or all. Raises ConfigError for names that are not planned."""
+    """The planned runs of `only` these configurations on one `task`, or all. Raises ConfigError for unplanned names."""
     labels = only.split(",") if only else []
     for name, typed, known in [
         ("--task", [] if task is None else [task], {place.task for place, _ in planned}),
@@ -114,7 +114,7 @@ def main(arguments: list[str] | None = None) -> None:
         train_part(study, options.part, StopRequest(), task=options.task, only=options.only, minutes=options.minutes)
     else:
         raise ConfigError(
-            f"{options.part!r} is no part of the study: {nearest(options.part, [*study.parts, FREEZE, MISSING])}."
+            f"{options.part!r} is not a part of the study: {nearest(options.part, [*study.parts, FREEZE, MISSING])}."
         )
 
 

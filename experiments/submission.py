@@ -1,4 +1,4 @@
-"""Elements as an array job of SLURM, each started again where it gains (docs/cluster/slurm.md)."""
+"""Submit elements as an array job of SLURM; each is started again while it makes progress (docs/cluster/slurm.md)."""
 
 import json
 import os
@@ -18,13 +18,13 @@ from rtpo.run.experiments import Element
 from rtpo.run.records import RunFolder
 
 STARTS = 3
-"""an element that starts this often with nothing gained in between fails"""
+"""an element fails when it has started this often without progress in between"""
 TABLES_MINUTES = 30
 
 
 def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
-    """Submit the incomplete elements as an array job, and the job of their tables after it, once all is checked, by
-    SLURM too. Raises ConfigError, MachineError."""
+    """Check the incomplete elements, also by SLURM, and submit them as an array job. A job that makes their tables
+    follows it. Raises ConfigError, MachineError."""
     check(launch)
     elements, asked = launch.elements, launch.first.resources
     needed = elements[0].run.profile.required_cpus
@@ -47,7 +47,7 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         print(f"{launch.name}, profile {launch.first.profile}: {left}")
         return
     job, script = options(launch), (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
-    sbatch("--test-only", *job, *script)  # an array that no node could run would be taken
+    sbatch("--test-only", *job, *script)  # SLURM would accept an array that no node can run
     launch.logs.mkdir(parents=True, exist_ok=True)
     array = sbatch(
         *job,
@@ -84,11 +84,11 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
 
 
 def options(launch: Launched) -> tuple[str, ...]:
-    """Of sbatch, for the elements alone; the variable ELEMENTS has more of them. Raises ConfigError."""
+    """Options of sbatch for the elements; the environment variable ELEMENTS adds more. Raises ConfigError."""
     try:
         own = shlex.split(os.environ.get("ELEMENTS", ""))
     except ValueError as error:
-        raise ConfigError(f"ELEMENTS has no options of sbatch, such as --partition=gpu ({error}).") from error
+        raise ConfigError(f"ELEMENTS must hold options of sbatch, such as --partition=gpu ({error}).") from error
     asked = launch.first.resources
     warning = min(3600, max(60, asked.minutes * 6))  # seconds in which an element ends its phase and saves
     return (
@@ -101,15 +101,15 @@ def options(launch: Launched) -> tuple[str, ...]:
 
 
 def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
-    """Submit a job of this interpreter; returns its id. ray_gpus: what Ray is told each node has; verl counts a GPU for
-    each training process, on CPUs too. Raises MachineError with SLURM's words."""
-    # an own job's variables would be taken for those of the submitted one
+    """Submit a job with this interpreter; returns its id. ray_gpus: what Ray counts on each node; verl counts one GPU
+    for each training process, on CPUs too. Raises MachineError with SLURM's message."""
+    # inside a job, its own variables would reach the submitted one
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
     if "SLURM_CONF" in os.environ:
         environment["SLURM_CONF"] = os.environ["SLURM_CONF"]
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     environment["RAY_GPUS"] = str(ray_gpus)
-    # a cluster, or the reader's SBATCH_EXPORT, may be set to export nothing
+    # a cluster, or the user's SBATCH_EXPORT, may be set to export nothing
     command = ["sbatch", "--parsable", "--export=ALL", f"--chdir={PROJECT}", *arguments]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -122,7 +122,7 @@ def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
 
 
 def gained(element: Element) -> str:
-    """A word for how far an element has come, which changes with every save and every question played."""
+    """An element's progress as text, which changes with every save and every question played."""
     folder = element.run.folder
     pointer = folder / "checkpoints" / "latest"
     saved = pointer.read_text() if pointer.exists() else ""
@@ -131,7 +131,7 @@ def gained(element: Element) -> str:
 
 
 def check_gain(file: Path, now: str) -> None:
-    """Write down how far an element has come. Raises MachineError at the third start from the same place."""
+    """Record an element's progress. Raises MachineError at the third start without any."""
     starts = [*(json.loads(file.read_text()) if file.exists() else []), now]
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps(starts).encode())

@@ -36,7 +36,7 @@ PARTS: dict[int, tuple[Callable[[Any], Iterator[dict[str, Any]]], Any]] = {
     2: (theory_credit.lines, CreditSettings()),
     3: (theory_continuation.lines, ContinuationSettings()),
 }
-"""theorem to what makes its lines and the settings of the full run"""
+"""by theorem, what makes its lines, and the settings of the full run"""
 
 
 def measure(theorem: int, folder: Path, settings: Any = None) -> None:
@@ -67,9 +67,9 @@ def measure(theorem: int, folder: Path, settings: Any = None) -> None:
 
 
 def theorem(text: str) -> int:
-    """The type of an argument that is the number of a theorem."""
+    """An argument's type: the number of a theorem."""
     if text not in map(str, PARTS):
-        raise ArgumentTypeError(f"{text!r} is none of {', '.join(map(str, PARTS))}")
+        raise ArgumentTypeError(f"{text!r} is not one of {', '.join(map(str, PARTS))}")
     return int(text)
 
 

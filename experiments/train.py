@@ -46,8 +46,8 @@ def configured(tree: DictConfig) -> RunConfig:
 
 
 def check_sweep(runs: Sequence[RunConfig]) -> None:
-    """Raises ConfigError for runs of one folder, and for what any of them lacks, before the first one starts."""
-    if len(runs) < 2:  # one says it itself
+    """Check all runs before the first one starts. Raises ConfigError if two share a folder, or one lacks something."""
+    if len(runs) < 2:  # a single run checks itself
         return
     check_folders([run.folder for run in runs])
     faults: dict[str, None] = {}

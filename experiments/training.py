@@ -1,4 +1,4 @@
-"""A configuration trained, for the commands that train: check it, open its records, start the session, run."""
+"""Train a configuration, for the commands that train: check it, open its records, start the session, run."""
 
 from contextlib import closing
 
@@ -37,7 +37,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         folder.path.mkdir(parents=True, exist_ok=True)
     with folder.held():
         folder.begin(config.as_dict())
-        if folder.is_finished:  # by another process, since the first look
+        if folder.is_finished:  # by another process, since the first check
             return folder
         with disk_errors(folder.path):
             save = folder.latest()
@@ -58,8 +58,8 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
 
 
 def checked(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
-    """The tasks to train on, those held out, and the model's chat format, once all that a run needs is looked at.
-    Nothing is started and nothing written. Raises an RTPOError."""
+    """Check all that a run needs. Returns its training tasks, its held-out tasks and the model's chat format. Starts
+    nothing and writes nothing. Raises an RTPOError."""
     from rtpo.verl_harness.session import settings_of
 
     check_model_of(config)
@@ -69,7 +69,7 @@ def checked(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
     check_splits(config.task.env, train_tasks, held_out, config.budget.tasks_per_step)
     chat = chat_format(config)
     environment_facts(config.task.env, config.task.env_settings)
-    # a rollout at least for each task that is taken
+    # each task that is taken uses at least one rollout
     reach = take(train_tasks, 0, min(config.budget.rollouts, len(train_tasks)), config.seed)
     check_prompts([*reach, *held_out], config.task, chat)
     settings_of(config)

@@ -3,8 +3,8 @@
 
     python experiments/maintenance/chat_example.py --tokenizer models/Qwen3-8B
 
-Two turns, a real tool call and a real grade, by the code that training and evaluation run. What a context leaves out of
-the history stands between `[-` and `-]`.
+Two turns, a real tool call and a real grade, by the code that training and evaluation run. History that a context
+leaves out stands between `[-` and `-]`.
 """
 
 import sys
@@ -74,7 +74,7 @@ def sections(chat: ChatFormat, stripped: Rollout, full: Rollout) -> Iterator[tup
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--tokenizer", type=folder, metavar="FOLDER", required=True, help="of a model, or it alone")
+    parser.add_argument("--tokenizer", type=folder, metavar="FOLDER", required=True, help="folder with a tokenizer")
     options = parser.parse_args(arguments)
     tokenizer = load_tokenizer(options.tokenizer)
     for title, text in sections(ChatFormat(tokenizer), play(tokenizer, "strip_think"), play(tokenizer, "full")):

@@ -15,7 +15,7 @@ from rtpo.run.cli import Parser, command
 @command
 def main(arguments: list[str] | None = None) -> None:
     parser = Parser(__doc__)
-    parser.add_argument("folder", type=Path, help="with finished runs below it")
+    parser.add_argument("folder", type=Path, help="folder with finished runs below it")
     parser.add_argument("--output", type=Path, required=True, help="where the frames are kept")
     options = parser.parse_args(arguments)
     kept = keep(load(options.folder), options.output)

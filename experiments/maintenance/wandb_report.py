@@ -3,8 +3,8 @@
     python experiments/maintenance/wandb_report.py EXPERIMENT
     python experiments/maintenance/wandb_report.py EXPERIMENT --entity TEAM
 
-The paper's two panels first, log-prob ratio and KL, then success and what explains it. A line is a method, the mean
-over its seeds with their range, against the rollouts used (docs/run/runs.md). Needs W&B's server and a key of yours.
+It shows the paper's two panels, log-prob ratio and KL, then success and what explains it. A line is a method: the mean
+over its seeds with their range, against rollouts used (docs/run/runs.md). It needs W&B's server and your key.
 """
 
 import sys
@@ -35,7 +35,7 @@ OTHERS = {
 
 
 def report(experiment: str, entity: str) -> reports.Report:
-    """A line of a panel is a group, which are the seeds of a method (`rtpo.run.tracking.tracked_group`)."""
+    """Build the report. A line of a panel is a group: the seeds of a method (`rtpo.run.tracking.tracked_group`)."""
     runs = reports.Runset(
         entity=entity,
         project=PROJECT_NAME,
@@ -66,14 +66,14 @@ def report(experiment: str, entity: str) -> reports.Report:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("experiment", help="experiment_name of the runs")
-    parser.add_argument("--entity", help="of W&B, whose project it is; without it, your default one")
+    parser.add_argument("--entity", help="W&B's entity that owns the project; default: yours")
     options = parser.parse_args(arguments)
     if not FOLDER_NAME.fullmatch(options.experiment):
         raise ConfigError(f"EXPERIMENT is {options.experiment!r}: give the experiment_name of tracked runs.")
     try:
-        made = report(options.experiment, options.entity or str(wandb.Api().default_entity))
-        made.save()
-        print(made.url)
+        page = report(options.experiment, options.entity or str(wandb.Api().default_entity))
+        page.save()
+        print(page.url)
     except Exception as error:  # whatever W&B and its packages raise
         raise MachineError(f"W&B makes no report: {' '.join(str(error).split())}") from error
 

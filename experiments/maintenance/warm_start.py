@@ -3,7 +3,7 @@
     python experiments/maintenance/warm_start.py --name math --output FOLDER
     python experiments/maintenance/warm_start.py --name quests_0 --output rtpo/warm_starts/adapters/quests_0
 
-Settings that are not given are its own; an adapter's are those of its recipe alone.
+Settings default to the recipe's. An adapter's recipe cannot be changed here.
 """
 
 import argparse
@@ -27,14 +27,14 @@ DATA = PROJECT / "data"
 def main(arguments: list[str] | None = None) -> None:
     toys, adapters, parser = recipes(), adapter_recipes(), Parser(__doc__)
     known = sorted({*toys, *adapters})
-    parser.add_argument("--name", required=True, choices=known, help="of a toy task's recipe, or of an adapter's")
+    parser.add_argument("--name", required=True, choices=known, help="name of a toy task's or an adapter's recipe")
     parser.add_argument("--output", required=True, type=Path, help="folder to make")
-    language = parser.add_argument_group("of an adapter")
+    language = parser.add_argument_group("for an adapter")
     language.add_argument(
         "--base", type=folder, help="the model's folder", default=DATA / "models" / "smollm2-135m-instruct"
     )
     language.add_argument("--games", type=folder, help="the games' folder", default=DATA / "textworld")
-    toy = parser.add_argument_group("of a toy task's model")
+    toy = parser.add_argument_group("for a toy task's model")
     for name, kind in get_type_hints(WarmStart).items():
         if name != "task":
             read = positive if kind is float else whole(0 if name == "seed" else 1)
