@@ -1,10 +1,9 @@
-"""The rollout budget and everything else a run uses up, counted alike for every algorithm.
+"""The rollout budget and a run's other costs, counted alike for every algorithm.
 
 One rollout is one sampled path to termination, wherever it starts: trunk, chain, branch or sibling. A step reserves
 its worst case, charges what it dispatches and releases the rest. The last step takes fewer tasks, so that its worst
-case fits: a run never ends above its budget and leaves less than one task's worst case. Rollouts lost in a crash are
-recorded as lost, not charged. Equal rollouts are not equal tokens, so tokens, turns, tool calls, optimizer steps,
-syncs and seconds are counted beside them.
+case fits. So a run never exceeds its budget, and leaves less than one task's worst case. Rollouts lost in a crash are
+recorded as lost, not charged. Tokens, turns, tool calls, optimizer steps, syncs and seconds are counted as well.
 """
 
 import json
@@ -34,14 +33,21 @@ class Budget:
             raise ValueError(f"budget.rollouts must not be negative, got {self.rollouts}")
 
 
-class ChargeJournal:
-    """A file of charges that only grows: JSON lines {"charged": n, "total": t, "rollouts": r}, one for each charge. A
-    line is on disk before its rollouts are dispatched.
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A line of the journal, as JSON."""
 
-    `total` counts all rollouts dispatched so far, lost ones included, so it only grows, over crashes too. `rollouts`
-    counts the charged ones; earlier versions did not write it. Opening the file cuts off a line torn by a crash: its
-    rollouts were never dispatched.
-    """
+    charged: int
+    """rollouts of this charge"""
+    total: int
+    """all rollouts dispatched so far, lost ones included; it never falls, not even after a crash"""
+    rollouts: int
+    """rollouts charged so far; missing in lines of earlier versions"""
+
+
+class ChargeJournal:
+    """A file with a `Charge` a line. A line is on disk before its rollouts are dispatched. So opening the file cuts off
+    a line that a crash left incomplete: its rollouts were never dispatched."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,22 +55,22 @@ class ChargeJournal:
         if torn := torn_end(path):
             os.truncate(path, path.stat().st_size - len(torn))
 
-    def append(self, charged: int, total: int, rollouts: int) -> None:
+    def append(self, charge: Charge) -> None:
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"charged": charged, "total": total, "rollouts": rollouts}) + "\n")
+            file.write(json.dumps(asdict(charge)) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
 
 def torn_end(path: Path) -> bytes:
-    """What stands after the last whole line of a journal; no file is an empty journal."""
+    """A journal's incomplete last line, or nothing. A missing file is an empty journal."""
     return path.read_bytes().rpartition(b"\n")[2] if path.exists() else b""
 
 
 def lost_since(path: Path, total_at_checkpoint: int) -> int:
     """Rollouts dispatched after a checkpoint, from the journal at `path`. total_at_checkpoint: its `Ledger.dispatched`.
 
-    A last line without its newline is ignored, and no file is an empty journal. Raises DataError for a malformed line
+    An incomplete last line is ignored, and a missing file is an empty journal. Raises DataError for a malformed line
     and for a journal that ends before the checkpoint.
     """
     afresh = f"restore it, or delete {path.parent} and run the same command to start afresh."
@@ -75,11 +81,11 @@ def lost_since(path: Path, total_at_checkpoint: int) -> int:
             entry = json.loads(line)
             charged, after = int(entry["charged"]), int(entry["total"])
             if charged < 1 or after != total + charged:
-                raise ValueError(f"it goes from {total} to {after} by {charged}")
+                raise ValueError(f"it charges {charged} and goes from {total} to {after}")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            last = ", or cut it off where it is the last and the machine lost its power" if number == len(lines) else ""
+            last = "cut off this last line if the machine lost power, or " if number == len(lines) else ""
             raise DataError(
-                f"{path} line {number} is damaged ({type(error).__name__}: {error}){last}: {afresh}"
+                f"{path} line {number} is damaged ({type(error).__name__}: {error}): {last}{afresh}"
             ) from error
         total = after
     if total < total_at_checkpoint:
@@ -92,28 +98,28 @@ def lost_since(path: Path, total_at_checkpoint: int) -> int:
 
 @dataclass(slots=True)
 class Ledger:
-    """A run's account. Counters without a method of their own are added to directly.
+    """A run's account. Counters without a method are added to directly.
 
-    With a `journal`, each charge is in it before `charge` returns, so a crash loses no count.
+    With a `journal`, each charge is on disk before `charge` returns, so a crash loses no count.
 
     rollouts: charged, that is, dispatched and kept.
     lost: dispatched after the checkpoint that the run resumed from; not charged.
     reserved: what is left of the current step's reservation.
-    evaluation_rollouts: not charged; their turns and tokens are counted nowhere.
-    retries: episodes begun again after a failure that was not the policy's.
-    free_rollouts, free_tokens: rollouts sampled in training outside the budget (`Role.FREE`), and their generated
-        tokens. Of the other counters only retries and seconds include them.
+    evaluation_rollouts: not charged; no counter includes their turns and tokens.
+    retries: episodes restarted after a failure that was not the policy's.
+    free_rollouts, free_tokens: training rollouts outside the budget (`Role.FREE`), and their generated tokens. Of the
+        other counters only retries and seconds include free rollouts.
     generated_tokens, trained_tokens: sampled ids; ids given to updates (once each, whatever the number of epochs).
-    context_tokens: in the contexts of sampled turns.
+    context_tokens: ids in the contexts of sampled turns.
     prefilled_tokens: context tokens that the engine computed; None if it did not report them.
-    row_tokens: ids of the rows given to the trainer, contexts included, each time that a row is given.
-    computed_tokens, scored_tokens: those of row_tokens that it computed, in optimizer steps; in forward passes without
-        a step (scoring, reference).
-    turn_generations: turns sampled.
+    row_tokens: ids of the rows given to the trainer, contexts included, counted each time.
+    computed_tokens, scored_tokens: the part of row_tokens that the trainer computed in optimizer steps, and in forward
+        passes without a step (scoring, reference).
+    turn_generations: sampled turns.
     tool_calls: number by outcome.
     seconds: wall-clock by phase.
     tasks_seen: tasks given to steps, repeats included.
-    epochs: times the data were read to their end.
+    epochs: complete passes over the data.
     """
 
     budget: Budget
@@ -192,7 +198,7 @@ class Ledger:
                 "rollouts_per_task must be the true worst case."
             )
         if n and self.journal is not None:
-            self.journal.append(n, self.dispatched + n, self.rollouts + n)
+            self.journal.append(Charge(n, self.dispatched + n, self.rollouts + n))
         self.reserved -= n
         self.rollouts += n
 
@@ -262,10 +268,10 @@ class Ledger:
         names = {f.name for f in fields(cls)} - {"journal"}
         wanted = {"": names, "tool_calls": {outcome.value for outcome in ToolOutcome}, "seconds": set(PHASES)}
         for name, keys in wanted.items():
-            odd = keys ^ set(data[name] if name else data)
-            if odd:
+            differing = keys ^ set(data[name] if name else data)
+            if differing:
                 raise DataError(
-                    f"The ledger's {name or 'fields'} differ from this version's in: {', '.join(sorted(odd))}."
+                    f"The ledger's {name or 'fields'} differ from this version's in: {', '.join(sorted(differing))}."
                 )
         copied = {name: dict(data[name]) for name in ("tool_calls", "seconds")}
         return cls(**{**data, **copied, "budget": Budget(**data["budget"])})
@@ -282,8 +288,7 @@ class Ledger:
 
 
 class OpenPaths:
-    """The paths of a step that have not ended. The first continuation of one extends it; any other path is a new
-    rollout."""
+    """A step's unfinished paths. The first continuation of such a path extends it; any other path is a new rollout."""
 
     def __init__(self) -> None:
         self._uids: set[str] = set()

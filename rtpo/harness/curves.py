@@ -1,7 +1,7 @@
-"""The few numbers that every method's step has, whatever its phases, so that methods share a panel.
+"""The training curves that all methods share, whatever phases their steps have, so that one panel can compare methods.
 
-curves.yaml alone defines them. Counts are running totals, since steps of different methods differ in rollouts. Means
-are weighted by what they were taken over. A value that a step does not have is left out.
+curves.yaml alone defines them. Counts are running totals, since steps of different methods differ in rollouts. A mean
+over updates or calls is weighted by their sizes. A curve without a value in a step is left out.
 """
 
 import math
@@ -24,7 +24,7 @@ PLACES: dict[str, range] = {
     "08_15": range(8, 16),
     "16_up": range(16, sys.maxsize),
 }
-"""turns, and updates of a step, that share a curve; the same for every K, so that the number of curves is bounded"""
+"""ranges of turns, or of a step's updates, that share a curve; they bound the number of curves for every K"""
 Line = Mapping[str, Any]
 Value = float | None | Mapping[str, float | None]
 LARGEST = "mismatch/engine/largest"
@@ -34,11 +34,11 @@ TURNS = "turns"
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve, or a family of curves if its key has a name in brackets; `value` then gives a value for each name.
+    """A curve, read from a step's line; a key with a name in angle brackets is a family, and `value` has its members.
 
-    of: what is shown: a number of the line; of its rollout calls, if `by` is TURNS; of its updates, if `by` is a key of
-        theirs (`<k>` is the turn); or a name in FUNCTIONS.
-    by: the weights of the mean over a step's rollout calls or updates; empty if there is no mean.
+    of: key of the shown number. The number is in the line if `by` is empty, in its rollout calls if `by` is TURNS, else
+        in its updates (`<k>` is the turn). Or a name in FUNCTIONS.
+    by: key of the weights of a mean over a step's rollout calls or updates; empty without a mean.
     """
 
     key: str
@@ -51,7 +51,7 @@ class Curve:
         if self.of in FUNCTIONS:
             return FUNCTIONS[self.of](line)
         if self.by == TURNS:
-            return _a_turn(line["rollout_calls"], self.of)
+            return _per_turn(line["rollout_calls"], self.of)
         if not self.by:
             value: Value = line[self.of]
             return value
@@ -61,7 +61,7 @@ class Curve:
         if "<turn>" in self.key:
             trained = {k for update in updates for k in update["trained_turns"]}
             turns = {name: [k for k in trained if k in at] for name, at in PLACES.items()}
-            return {name: _mean(updates, self.of, self.by, there) for name, there in turns.items()}
+            return {name: _mean(updates, self.of, self.by, members) for name, members in turns.items()}
         return _mean(updates, self.of, self.by)
 
 
@@ -86,7 +86,7 @@ def evaluation_curves(mode: str, groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _mean(updates: Iterable[Line], of: str, by: str, turns: Iterable[int] = (0,)) -> float | None:
-    """Of the updates' numbers `of`, weighed by their `by`; those without one do not count."""
+    """The mean of the updates' numbers `of`, weighted by their numbers `by`. Updates without one are left out."""
     pairs = [[_number(update, name.replace("<k>", str(k))) for name in (of, by)] for update in updates for k in turns]
     known = [(value, weight) for value, weight in pairs if value is not None and weight]
     return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
@@ -99,7 +99,7 @@ def _number(entry: Line, name: str) -> float | None:
     return value.get(below) if below and value is not None else value
 
 
-def _a_turn(calls: Sequence[Line], of: str) -> float | None:
+def _per_turn(calls: Sequence[Line], of: str) -> float | None:
     turns = sum(call["turns"] for call in calls)
     return sum(_number(call, of) or 0 for call in calls) / turns if turns else None
 
@@ -120,11 +120,11 @@ FUNCTIONS: dict[str, Callable[[Line], Value]] = {
     "=largest": lambda line: max((update[LARGEST] for update in line["updates"] if LARGEST in update), default=None),
     "=turns": _turns,
     "=tools": lambda line: {
-        outcome.value: _a_turn(line["rollout_calls"], f"tools.{outcome.value}") for outcome in ToolOutcome
+        outcome.value: _per_turn(line["rollout_calls"], f"tools.{outcome.value}") for outcome in ToolOutcome
     },
     "=learning_rate": lambda line: next(
         (update["lr"] for update in reversed(line["updates"]) if update["optimizer_steps"]), None
     ),
 }
-"""values that are neither a number of the line nor a mean of its parts"""
+"""values that are neither a number of the line nor a mean over its calls or updates"""
 CURVES = tuple(Curve(**row) for row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))

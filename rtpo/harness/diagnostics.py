@@ -13,11 +13,11 @@ from rtpo.types import Floats, Role, Rollout, StopReason, Termination, ToolOutco
 EXECUTED = frozenset({*ToolOutcome} - {ToolOutcome.REFUSED, ToolOutcome.MALFORMED, ToolOutcome.INFRASTRUCTURE})
 """outcomes of calls that the tool ran, whether they succeeded or failed"""
 NO_TOOL = "none"
-"""in records, the tool of a call that names no existing one"""
+"""in records, the tool of a call that names no existing tool"""
 
 
 def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
-    """One `rollout` call: how many paths from which turn, success, rewards, how they ended, tools, tokens."""
+    """Metrics of one `rollout` call: paths by first turn, success, rewards, how paths ended, tools, turns, tokens."""
     rewards = [rollout.reward for rollout in rollouts if rollout.is_graded]
     turns = [turn for rollout in rollouts for turn in rollout.own_turns]
     return {
@@ -39,14 +39,14 @@ def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
 
 
 def outcome(rewards: Sequence[float]) -> dict[str, float | None]:
-    """`success`, which everywhere is the share of rewards that are 1, and `mean_reward`; both None without rewards."""
+    """`success`, always the share of rewards that are 1, and `mean_reward`; both None without rewards."""
     if not rewards:
         return {"success": None, "mean_reward": None}
     return {"success": sum(r == 1 for r in rewards) / len(rewards), "mean_reward": float(np.mean(rewards))}
 
 
 def path_facts(step: int, rollout: Rollout) -> dict[str, Any]:
-    """What every line about a path has: its uid, where it was forked, how it ended."""
+    """The fields of every line about a path: its uid, where it was forked, how it ended."""
     return {
         "step": step,
         "rollout": rollout.uid,
@@ -61,8 +61,7 @@ def path_facts(step: int, rollout: Rollout) -> dict[str, Any]:
 
 
 def path_line(step: int, rollout: Rollout) -> dict[str, Any]:
-    """The records' line of an ended path. Tokens, cut turns and calls are only those of turns that it sampled
-    itself."""
+    """The records' line of an ended path. Tokens, cut turns and calls are those of the path's own turns."""
     return path_facts(step, rollout) | {
         "detail": rollout.grade.detail,
         "turns": len(rollout.turns),
@@ -73,33 +72,32 @@ def path_line(step: int, rollout: Rollout) -> dict[str, Any]:
 
 
 def cut_turns(rollout: Rollout) -> int:
-    """How many of the turns that it sampled itself were cut at their token limit."""
+    """Number of the path's own turns that were cut at their token limit."""
     return sum(turn.stop is StopReason.LENGTH for turn in rollout.own_turns)
 
 
 def call_counts(rollout: Rollout) -> dict[str, dict[str, int]]:
-    """Calls by tool, in the turns that it sampled itself. `attempted`: all calls in its replies, readable or not.
-    `executed`: those that the tool ran. `ok`: those of them that succeeded. `failed`: those that the tool did not
-    run."""
+    """Calls in the path's own turns, by tool. `attempted`: all calls, readable or not. `executed`: calls that the tool
+    ran. `ok`: executed calls that succeeded. `failed`: calls that the tool did not run."""
     counts: dict[str, dict[str, int]] = defaultdict(lambda: {"attempted": 0, "executed": 0, "ok": 0, "failed": 0})
     for turn in rollout.own_turns:
         for use in turn.calls:
-            of_tool = counts[use.tool or NO_TOOL]
-            of_tool["attempted"] += 1
-            of_tool["executed" if use.outcome in EXECUTED else "failed"] += 1
-            of_tool["ok"] += use.outcome is ToolOutcome.OK
+            tool_counts = counts[use.tool or NO_TOOL]
+            tool_counts["attempted"] += 1
+            tool_counts["executed" if use.outcome in EXECUTED else "failed"] += 1
+            tool_counts["ok"] += use.outcome is ToolOutcome.OK
     return dict(counts)
 
 
 def first_outcome(calls: Sequence[dict[str, Any]]) -> dict[str, float | None]:
-    """`outcome` of the step's first paths, over the calls of `first_calls`."""
+    """Success and mean reward, as in `outcome`, of the step's first paths: those of `first_calls`."""
     first = [call for call in first_calls(calls) if call["graded"]]
     graded = sum(call["graded"] for call in first)
     return {key: sum(call["graded"] * call[key] for call in first) / graded if graded else None for key in outcome([])}
 
 
 def first_calls(calls: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """The rollout calls that sample a step's first paths: up to the first call after which no path is open."""
+    """The rollout calls that sample a step's first paths: up to the first call that leaves no path open."""
     last = next((i for i, call in enumerate(calls) if Termination.OPEN.value not in call["terminations"]), len(calls))
     return calls[: last + 1]
 
@@ -111,8 +109,8 @@ def update_metrics(
     entropy: Floats,
     recorded: Floats | None,
 ) -> dict[str, Any]:
-    """One `update` call, before its first optimizer step. logprobs, entropy: of the `measured` rows. recorded:
-    log-probs of the same tokens in recorded contexts; None if the rows have these contexts."""
+    """Metrics of one `update` call, before its first optimizer step. logprobs, entropy: of the `measured` rows.
+    recorded: log-probs of the same tokens in recorded contexts; None if the rows already have recorded contexts."""
     groups, engine = ties(rows), np.concatenate([row.rollout_logprobs[row.mask] for row in measured])
     turn_index, measured_turns = (
         np.concatenate([row.turn_index[row.mask] for row in some]) for some in (rows, measured)
@@ -147,7 +145,7 @@ def ties(rows: Sequence[TrainRow]) -> dict[str, list[bool]]:
 
 
 def step_metrics(results: Sequence[StepResult]) -> dict[str, Any]:
-    """The optimizer steps of one `update` call. Without a step, everything but the counts is None."""
+    """Metrics of the optimizer steps of one `update` call. Without a step, all but the counts are None."""
     if not results:
         return {"optimizer_steps": 0, "computed_tokens": 0, "loss_tokens": 0} | dict.fromkeys(
             ("loss", "grad_norm", "clip_fraction", "kl_loss", "residual", "lr")
@@ -167,5 +165,5 @@ def step_metrics(results: Sequence[StepResult]) -> dict[str, Any]:
 
 
 def empty_update() -> dict[str, Any]:
-    """An `update` call without rows: no group of the phase has two graded rollouts."""
+    """Metrics of an `update` call without rows: no group of the phase has two graded rollouts."""
     return {"rows": 0, "trained_turns": [], "trained_tokens": 0, "tied_rows": 0, **step_metrics([])}

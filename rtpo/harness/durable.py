@@ -1,10 +1,10 @@
 """Steps that can stop between two phases and continue later, for any algorithm.
 
-The results of the verbs are kept. To continue, the algorithm runs again from the start of the step. Verbs already done
-return their kept results, and the first new one runs for real. An algorithm draws random numbers from `Harness.random`
-alone, so it makes the same calls.
+A step keeps the results of its verbs. To continue, the algorithm runs again from the start of the step. Verbs already
+done return their kept results; the first new verb really runs. An algorithm draws random numbers from `Harness.random`
+alone, so it makes the same calls again.
 
-A step can stop at its synchronisations: the engine's weights are replaced there, so nothing of the engine needs saving.
+A step can stop at its synchronisations. They replace the engine's weights, so no state of the engine needs saving.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from rtpo.verbs import Harness, Loss, Update
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A verb that was carried out, and what it returned."""
+    """A verb that was carried out, and its result."""
 
     verb: str
     result: Any
@@ -29,8 +29,9 @@ class Done:
 class DurableHarness:
     """A `rtpo.verbs.Harness` that keeps the verbs' results.
 
-    done: the verbs of the current step so far; given at the start to continue a step. between_phases: called with them
-        before each new synchronisation that is not the step's first verb.
+    done: the verbs done in the current step; a continued step starts with those of its save. between_phases: called
+    with
+        `done` before each new synchronisation, unless this is the step's first verb.
     """
 
     def __init__(self, harness: Harness, done: Sequence[Done], between_phases: Callable[[list[Done]], None]) -> None:
@@ -94,11 +95,11 @@ class DurableHarness:
         if self._replayed < len(self.done):
             past = self.done[self._replayed]
             if past.verb != verb:
-                raise RuntimeError(f"the step was saved after {past.verb!r} where the algorithm now asks for {verb!r}")
+                raise RuntimeError(f"the save has the verb {past.verb!r} where the algorithm now calls {verb!r}")
             result = past.result
         else:
             result = act()
             self.done.append(Done(verb, result))
         self._replayed += 1
-        # a copy: an algorithm may extend the list it was given
+        # a copy, since an algorithm may extend the list
         return copy(result)

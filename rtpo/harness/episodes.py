@@ -48,7 +48,7 @@ class EpisodeLimits:
 
 @dataclass(frozen=True)
 class EpisodeWorld:
-    """What episodes run on. lock_step: see `rtpo.harness.lock_step`."""
+    """Everything that all episodes share. lock_step: see `rtpo.harness.lock_step`."""
 
     engine: Engine
     chat: ChatFormat
@@ -90,7 +90,7 @@ def run_episodes(
     async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(plan)) for plan in plans]
-        # not returned: asyncio.run spells out what its task returns, arrays included, as it puts signals back
+        # not returned: when asyncio.run restores signals, it formats its task's result as text, all arrays included
         rollouts.extend(task.result() for task in tasks)
 
     try:

@@ -38,10 +38,9 @@ CHECKED_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """An entry for turn k of a path that an update trained; the turn may be inherited.
+    """Says that an update trained turn k of a path; the turn may be inherited.
 
-    update: index among the step's updates. advantage: mean over the turn's tokens. group: in which the path was
-        compared.
+    update: index among the step's updates. advantage: mean over the turn's tokens. group: the path's comparison group.
     """
 
     rollout_uid: str
@@ -53,23 +52,20 @@ class Trained:
 
 @dataclass
 class StepLog:
-    """What one step did, in order. rollouts, updates: an entry for each of these verbs. retries: a sentence for each
-    episode that started again. samples: the rollouts kept for the records. grades: one for each rollout. trained: which
-    turns of `samples` were trained. paths: all ended paths, without their tokens. numbers: what the algorithm recorded.
-    free_calls: number of rollout calls outside the budget; only `grades` and `retries` have entries of these."""
+    """What one step did, in order. Rollouts outside the budget enter only `grades`, `retries` and `free_calls`."""
 
-    rollouts: list[dict[str, Any]] = field(default_factory=list)
-    updates: list[dict[str, Any]] = field(default_factory=list)
-    retries: list[str] = field(default_factory=list)
-    samples: list[Rollout] = field(default_factory=list)
-    grades: list[Grade] = field(default_factory=list)
-    trained: list[Trained] = field(default_factory=list)
-    paths: list[dict[str, Any]] = field(default_factory=list)
-    numbers: dict[str, float] = field(default_factory=dict)
-    free_calls: int = 0
+    rollouts: list[dict[str, Any]] = field(default_factory=list)  # metrics of each rollout call
+    updates: list[dict[str, Any]] = field(default_factory=list)  # metrics of each update call
+    retries: list[str] = field(default_factory=list)  # a sentence for each restarted episode
+    samples: list[Rollout] = field(default_factory=list)  # the rollouts kept for the records
+    grades: list[Grade] = field(default_factory=list)  # one for each rollout
+    trained: list[Trained] = field(default_factory=list)  # the trained turns of `samples`
+    paths: list[dict[str, Any]] = field(default_factory=list)  # all ended paths, without their tokens
+    numbers: dict[str, float] = field(default_factory=dict)  # recorded by the algorithm
+    free_calls: int = 0  # rollout calls outside the budget
 
     def keep(self, rollouts: Sequence[Rollout], count: int) -> None:
-        """Keep the first `count` rollouts of a call that start from tasks, and all that were forked from kept ones."""
+        """Keep the first `count` of a call's rollouts from tasks, and all its rollouts forked from kept rollouts."""
         kept = self._kept
         self.samples += [rollout for rollout in rollouts if rollout.parent_uid is None][:count]
         self.samples += [rollout for rollout in rollouts if rollout.parent_uid in kept]
@@ -92,15 +88,16 @@ class StepLog:
 class AgentHarness(StepNotes):
     """`rtpo.verbs.Harness` on a backend.
 
-    engine_kl_limit: bound of `mismatch/engine/kl_clipped`, in nats a token. Above it the engine is taken to hold other
-        weights than it reports.
-    samples_per_rollout: how many rollouts from tasks each call keeps for the records. All that are forked from these in
-        the step are kept too, so trees are whole.
-    always_push: give the engine its weights at every synchronisation, so that its caches are always empty afterwards.
+    engine_kl_limit: bound of `mismatch/engine/kl_clipped`, in nats a token. Above it, the harness assumes that the
+    engine
+        does not hold the weights that it reports.
+    samples_per_rollout: number of rollouts from tasks that each call keeps for the records. Rollouts forked from kept
+        rollouts are kept too, so trees are complete.
+    always_push: push the weights at every synchronisation, even unchanged ones, so that it always empties the caches.
     check_trees: before every update, compare log-probs on prefix trees with those of single rows, on the rows of one
         random group (`rtpo.core.rounding`).
-    scored_share: share of an update's rows, drawn anew, that diagnostics cover if nothing else needs their log-probs
-        (`rtpo.harness.scoring`).
+    scored_share: share of an update's rows that diagnostics cover if nothing else needs log-probs; drawn anew for each
+        update (`rtpo.harness.scoring`).
     """
 
     def __init__(
@@ -163,7 +160,7 @@ class AgentHarness(StepNotes):
         top_logprobs: int = 0,
     ) -> list[Group]:
         is_free = role is Role.FREE
-        if is_free:  # numbered apart, so that all others have the seeds that they have without
+        if is_free:  # numbered apart, so that charged rollouts keep their seeds
             prefix = f"free.{self._step}.{self.step_log.free_calls}"
             self.step_log.free_calls += 1
         else:
@@ -213,7 +210,7 @@ class AgentHarness(StepNotes):
             note(plan.before, self._score([rows[i] for i in plan.before]))
         recorded = self._score(plan.recorded).logprobs if plan.recorded else None
         engine = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
-        # parts of `known`, in which a later epoch finds what the first step gives
+        # views of `known`: later epochs read what the first step fills in
         old = _by_row(rows, known[0] if loss.old_logprobs == "recompute" else engine)
         steps, results = self._train(rows, old, loss, epochs, minibatches, scored=bool(plan.served)), []
         if plan.served:
@@ -257,10 +254,10 @@ class AgentHarness(StepNotes):
         return [tuple(rollouts[i * samples : (i + 1) * samples]) for i in range(len(tasks))]
 
     def text(self, rollout: Rollout) -> str:
-        """A path as text: its opening, then replies and answers in turn, thinking included."""
+        """A path as text: its opening, then each reply and its answer, thinking included."""
         opening = [turn.context_ids for turn in rollout.turns[:1]]
-        said = [ids for turn in rollout.turns for ids in (turn.output_ids, turn.feedback_ids)]
-        return self._world.chat.decode([token for ids in (*opening, *said) for token in ids.tolist()])
+        answered = [ids for turn in rollout.turns for ids in (turn.output_ids, turn.feedback_ids)]
+        return self._world.chat.decode([token for ids in (*opening, *answered) for token in ids.tolist()])
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Save weights and optimizer into `folder`. Returns the rest of the harness's state, for `load`."""
@@ -269,10 +266,10 @@ class AgentHarness(StepNotes):
         return {name: getattr(self, name) for name in SAVED}
 
     def load(self, folder: Path, state: dict[str, Any]) -> None:
-        """Go on from a save. The engine gets the weights at the next synchronisation. Raises DataError for another
-        version's save."""
+        """Continue from a save. The engine gets the weights at the next synchronisation. Raises DataError for a save of
+        another version."""
         if state.keys() != set(SAVED):
-            raise DataError(f"{folder} is of another version's save: the version that made it can go on with it.")
+            raise DataError(f"{folder} is a save of another version: continue it with that version.")
         self._backend.load(folder)
         for name, value in state.items():
             setattr(self, name, value)
@@ -329,7 +326,7 @@ class AgentHarness(StepNotes):
         return initial.logprobs
 
     def _check_engine(self, rows: Sequence[TrainRow], metrics: dict[str, Any]) -> None:
-        """Only rows that the present weights sampled can tell: from others the trainer has moved away."""
+        """Compares only rows that the current weights sampled. For older rows the trainer itself has moved away."""
         is_current = all(turn.policy_version == self.policy_version for row in rows for turn in row.turns)
         kl = metrics["mismatch/engine/kl_clipped"]
         if is_current and kl > self._engine_kl_limit:
@@ -340,7 +337,7 @@ class AgentHarness(StepNotes):
             )
 
     def _draws(self, name: str) -> np.random.Generator:
-        """A stream of the harness's own, anew for each update."""
+        """The harness's own random stream with this name, a new one for each update."""
         return generator(self._world.seed, name, self._step, len(self.step_log.updates))
 
     def _check_trees(self, rows: Sequence[TrainRow]) -> None:
@@ -354,16 +351,16 @@ class AgentHarness(StepNotes):
         if measured.is_beyond(floor):
             number, token = _place(chosen, int(np.abs(on_trees - alone).argmax()))
             raise TreeMismatch(
-                f"On prefix trees log-probs differ from those of the rows alone by {measured} nats, and by rounding "
-                f"by {floor}; profile.check_trees allows {TIMES} times that. They differ most at trained token {token} "
-                f"of row {number} of the {len(chosen)} looked at, of rollout {chosen[number].rollout_uid}: the trainer "
+                f"Log-probs on prefix trees differ from those of single rows by {measured} nats. Rounding explains "
+                f"{floor}; profile.check_trees allows {TIMES} times that. The largest difference is at trained token "
+                f"{token} of row {number} of {len(chosen)}, of rollout {chosen[number].rollout_uid}. The trainer "
                 "computes trees wrongly on this machine."
             )
 
     def _train(
         self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int, *, scored: bool
     ) -> Iterator[StepResult]:
-        """The optimizer steps of an update; `scored`: the first one's scores are wanted."""
+        """The optimizer steps of an update. scored: the first step also returns its rows' scores."""
         own_first = loss.old_logprobs == "recompute"
         batches = training_batches(rows, old, loss, epochs=epochs, count=count, own_first=own_first)
         for number, packed in enumerate(batches):
@@ -396,7 +393,7 @@ def _check_finite(scores: TokenScores) -> None:
 
 
 def _place(rows: Sequence[TrainRow], index: int) -> tuple[int, int]:
-    """Of a trained token of all rows: the row, and which of its trained tokens."""
+    """The row of a trained token, numbered over all rows, and its number among the row's trained tokens."""
     ends = np.cumsum([int(row.mask.sum()) for row in rows])
     row = int(np.searchsorted(ends, index, side="right"))
     return row, index - int(ends[row] - rows[row].mask.sum())

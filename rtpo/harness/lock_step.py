@@ -1,7 +1,7 @@
 """Episodes in lock-step: the engine gets the requests of all episodes at once, in a fixed order.
 
-So the duration of a tool changes nothing. Every call of the engine holds the same requests in the same order, and gives
-the same numbers to the last bit.
+So the duration of a tool changes no result. Every call of the engine has the same requests in the same order, and its
+numbers are the same to the last bit.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from rtpo.engines.base import Engine, Generation, Request
 
 
 class LockStep:
-    """An `Engine` for a fixed set of sessions: a request waits until every session that has not left has made one."""
+    """An `Engine` for a fixed set of sessions. A request waits until all sessions that have not left have made one."""
 
     def __init__(self, engine: Engine, sessions: Sequence[str]) -> None:
         self._engine = engine
@@ -33,7 +33,7 @@ class LockStep:
 
     def _go_if_all_wait(self) -> None:
         if len(self._waiting) == self._running:
-            # not at once: the session that came last would not wait for its turn
+            # not at once, since the last session would then pass before the others
             asyncio.get_running_loop().call_soon(self._go)
 
     def _go(self) -> None:

@@ -1,5 +1,4 @@
-"""What an algorithm knows of its step, records in it and keeps for the next; the same for all implementations of the
-verbs.
+"""An algorithm's notes: its place in the run, the numbers that it records and the state that it keeps across steps.
 
 State is kept as JSON, written at the end of a step and read at the start of the next. So a step finds the same state
 whether or not the run stopped before it. A save inside a step has the state of the step's start, since resuming runs
@@ -28,7 +27,7 @@ NO_REFERENCE = (
 
 
 class StepNotes:
-    """Base class of the harnesses. numbers: what the current step recorded."""
+    """Base class of the verbs' implementations. numbers: the numbers that the current step recorded."""
 
     def __init__(self) -> None:
         self._step = 0
@@ -52,12 +51,12 @@ class StepNotes:
     def log(self, name: str, value: float) -> None:
         if not NAME.fullmatch(name):
             raise AlgorithmError(
-                f"harness.log({name!r}): a name is of letters, digits, '_', '-' and '.', with '/' between its parts."
+                f"harness.log({name!r}): a name has letters, digits, '_', '-' and '.', and '/' between parts."
             )
         if name in RESERVED:
-            raise AlgorithmError(f"harness.log({name!r}): every step records a number of this name; choose another.")
+            raise AlgorithmError(f"harness.log({name!r}): every step records a number with this name; choose another.")
         if name in self.numbers:
-            raise AlgorithmError(f"harness.log({name!r}): step {self.step} has recorded it already; it is one number.")
+            raise AlgorithmError(f"harness.log({name!r}): step {self.step} has this number already; log it only once.")
         self.numbers[name] = _number(name, value)
 
     def _open_notes(self, step: int, budget_share: float) -> None:
@@ -65,7 +64,7 @@ class StepNotes:
         self._read_state()
 
     def _close_notes(self) -> None:
-        """Raises AlgorithmError for state that JSON would not give back as it is, naming its entry."""
+        """Raises AlgorithmError, naming the entry, for state that does not survive JSON unchanged."""
         for key, value in self._state.items():
             entry, why = {key: value}, ""
             try:
@@ -78,7 +77,7 @@ class StepNotes:
             if why:
                 raise AlgorithmError(
                     f"harness.state[{key!r}] cannot be saved ({why}): use dict with str keys, list, str, int, finite "
-                    "float, bool and None (float(x) and x.tolist() make such of numpy's)."
+                    "float, bool and None (float(x) and x.tolist() convert from numpy)."
                 )
         self._state_json = json.dumps(self._state)
 
@@ -92,7 +91,7 @@ def _number(name: str, value: Any) -> float:
     except OverflowError:
         number = math.inf
     if number is None or not math.isfinite(number):
-        raise AlgorithmError(f"harness.log({name!r}) was given {value!r}: record one finite number, or none.")
+        raise AlgorithmError(f"harness.log({name!r}) was given {value!r}: log a finite number, or nothing.")
     return number
 
 

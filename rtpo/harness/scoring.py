@@ -1,4 +1,4 @@
-"""Which rows of an update are scored before it, and which its diagnostics cover."""
+"""Chooses the rows of an update that are scored before it, and the rows that its diagnostics cover."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ class Scoring:
 
     measured: the rows that diagnostics cover.
     before: the rows scored before the update.
-    served: the rows of the first optimizer step, if any of them needs log-probs; its forward pass, under the weights
-        before the update, gives them.
-    recorded: further rows to score, the tokens of the measured rows in their recorded contexts; empty if the measured
-        rows have these contexts.
+    served: the rows of the first optimizer step, if any of them needs log-probs. The step's forward pass gives them,
+        still under the weights before the update.
+    recorded: further rows to score: the measured rows' tokens in recorded contexts. Empty if the measured rows already
+        have recorded contexts.
     """
 
     measured: list[int]
@@ -37,9 +37,9 @@ def scoring(
 
     - all rows, if the algorithm asks for them (`all_before`);
     - all rows with a gradient, if the ratio's denominator is recomputed;
-    - the rows that diagnostics cover. Whole groups are drawn until they have `share` of the rows, so that what a
-      group's rows begin with is still computed once. If all rows are needed anyway and have recorded contexts,
-      diagnostics cover all.
+    - the rows that diagnostics cover: whole groups, drawn until they have `share` of the rows. So a prefix that a
+      group's rows share is still computed once. If all rows are needed anyway and have recorded contexts, diagnostics
+      cover all rows.
     """
     is_recomputed = loss.old_logprobs == "recompute"
     needed = [i for i, row in enumerate(rows) if all_before or (is_recomputed and has_gradient(row, loss))]
@@ -54,16 +54,16 @@ def scoring(
             measured += groups[group]
     measured.sort()
     first = first_batch(rows, loss, minibatches)
-    wanted = {*needed, *measured}
-    looked_at = [rows[index] for index in measured]
+    scored = {*needed, *measured}
+    measured_rows = [rows[index] for index in measured]
     return Scoring(
         measured,
-        sorted(wanted - {*first}),
-        first if wanted & {*first} else [],
-        [] if _are_recorded(looked_at) else [alone for row in looked_at for alone in recorded_rows(row)],
+        sorted(scored - {*first}),
+        first if scored & {*first} else [],
+        [] if _are_recorded(measured_rows) else [turn_row for row in measured_rows for turn_row in recorded_rows(row)],
     )
 
 
 def _are_recorded(rows: Sequence[TrainRow]) -> bool:
-    """Whether each trains one turn in its recorded context."""
+    """Whether each row trains one turn in its recorded context."""
     return all(recorded_rows(row)[0] is row for row in rows)
