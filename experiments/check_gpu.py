@@ -25,7 +25,7 @@ from torch._dynamo.utils import counters
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # of a copy that is not installed
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for a copy of the project that is not installed
 
 from rtpo.core.losses import TokenBatch, loss
 from rtpo.core.rounding import SHIFT, TIMES, difference

@@ -41,7 +41,7 @@ class Launched:
 
     @property
     def first(self) -> Experiment:
-        """Stands for all experiments where resources are needed, which the profile gives."""
+        """The first experiment, whose resources hold for all: they come from the profile."""
         return self.experiments[0]
 
     @property

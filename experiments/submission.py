@@ -131,7 +131,7 @@ def gained(element: Element) -> str:
 
 
 def check_gain(file: Path, now: str) -> None:
-    """Record an element's progress. Raises MachineError at the third start without any."""
+    """Record an element's progress. Raises MachineError at the third start without progress."""
     starts = [*(json.loads(file.read_text()) if file.exists() else []), now]
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps(starts).encode())

@@ -107,7 +107,7 @@ class EndpointEngine:
             return body | {"stop": [self._tokenizer.eos_token]}
         return body | {
             "top_k": sampling.top_k,
-            "ignore_eos": True,  # other eos tokens of the model's generation config
+            "ignore_eos": True,  # no other eos token of the model's generation config ends a turn
             "stop_token_ids": [self._tokenizer.eos_token_id],
             "skip_special_tokens": False,
             "return_token_ids": True,

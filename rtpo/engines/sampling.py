@@ -93,7 +93,7 @@ def _inverted_in_chunks(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tenso
 
 
 def uniforms(seeds: Sequence[int], count: int) -> Tensor:
-    """[len(seeds), count] float64 in [0, 1 - 2**-52]: number t of a seed is a hash (splitmix64) of the two alone."""
+    """[len(seeds), count] float64 in [0, 1 - 2**-52]: number t of a seed is a hash (splitmix64) of that seed and t."""
 
     def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -24,7 +24,7 @@ def call_audit(rollout: Rollout, replies: Sequence[str]) -> dict[str, Any] | Non
     accepted = answer if isinstance(answer, list | tuple) else (answer,)
     return {
         "repeated": len(said) - len(set(said)),  # replies that call as an earlier one did, word for word after thinking
-        "programs": len(programs),  # in Python, that could be read
+        "programs": len(programs),  # Python programs that could be read
         "valid_programs": sum(_parses(program) for program in programs),  # of these, those that Python can parse
         # whether an accepted answer was written before the first call
         "answer_first": any(_stands_in(str(text), before) for text in accepted),

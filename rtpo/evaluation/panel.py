@@ -80,7 +80,7 @@ class EvaluateConfig:
 
 
 def compose_evaluation(tree: DictConfig) -> EvaluateConfig:
-    """The checked configuration of a composed Hydra tree. Raises ConfigError with one sentence a problem."""
+    """The checked configuration of a composed Hydra tree. Raises ConfigError with one sentence for each problem."""
     if not tree.get("benchmarks"):
         raise ConfigError("benchmarks is empty: name some, such as benchmarks=[math500,aime24] (configs/benchmarks/).")
     config = read_tree(EvaluateConfig, tree)
@@ -224,10 +224,10 @@ def qa_scores(task: Task, extracted: str | None, answer: str | None, replies: Se
     except ValueError:
         return None
     return {
-        "em": float(boxed.exact),  # exact match of the extracted answer, as f1 is its token F1
-        "f1": boxed.f1,
+        "em": float(boxed.exact),  # exact match of the extracted answer
+        "f1": boxed.f1,  # of its tokens
         "span_f1": final.span_f1,  # of the final reply's text
-        "answer_hit": float(output_hit(answers, [text])),  # in that text; output_hit: in all that the policy wrote
+        "answer_hit": float(output_hit(answers, [text])),  # in that text; below, in all replies
         "output_hit": float(output_hit(answers, [_MARKUP.sub(" ", reply) for reply in replies])),
     }
 

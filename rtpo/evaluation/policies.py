@@ -125,8 +125,8 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
 
 
 def _weights(path: Path) -> Any:
-    """The model by transformers. Raises DataError for missing or unknown weights; transformers would draw missing ones
-    at random."""
+    """Load the model with transformers. Raises DataError for missing or unknown weights; transformers would draw
+    missing ones at random."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -175,7 +175,7 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
 
 
 def _through_verl(run: RunConfig, save: tuple[Path, int] | None, benchmarks: Mapping[str, TaskConfig]) -> Opened:
-    """The engine of training, with room for these benchmarks' contexts, and with the initial weights or a save's."""
+    """Open training's engine, with room for these benchmarks' contexts, and with the initial weights or a save's."""
     from rtpo.verl_harness.session import open_backend
 
     if not run.is_embedded:  # the embedded decoder has no such settings

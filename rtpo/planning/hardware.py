@@ -92,7 +92,7 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Known:
-    """The contents of the file."""
+    """The contents of hardware.yaml."""
 
     hardware: dict[str, Hardware]  # by profile
     models: dict[str, Shape]  # by model name

@@ -12,7 +12,7 @@ from rtpo.run.config import RunConfig
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 VERL = "verl.actor_rollout_ref."
 ADAM_BYTES = 8
-"""of a parameter's two fp32 moments"""
+"""bytes of a parameter's two fp32 moments"""
 
 
 class GpuMemory(NamedTuple):
@@ -31,7 +31,7 @@ class Saves(NamedTuple):
 
 
 def verl_setting(run: RunConfig, key: str, default: Any) -> Any:
-    """A setting under actor_rollout_ref; `default`, verl's own, where the run does not set it."""
+    """The run's setting under actor_rollout_ref, or verl's own `default`."""
     value: Any = run.verl
     for part in f"actor_rollout_ref.{key}".split("."):
         if part not in value:

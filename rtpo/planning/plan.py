@@ -186,8 +186,8 @@ def call_seconds(run: RunConfig, node: Hardware, episodes: Episodes, turns: Sequ
 
 
 def _evaluations(element: Element) -> list[int]:
-    """Rollouts of each evaluation of a run: before, during and after training, and on its benchmarks. Of a run that
-    another experiment trains: only of benchmarks that that experiment does not have."""
+    """Rollouts of each evaluation of a run: before, during and after training, and on its benchmarks. If another
+    experiment trains the run, only the benchmarks that the other one lacks."""
     run, evaluation = element.run, element.run.evaluation
     during = run.budget.rollouts // evaluation.every_rollouts if evaluation.every_rollouts and memory.trains(run) else 0
     samples = [evaluation.samples] * (1 + evaluation.paper)

@@ -1,4 +1,4 @@
-"""What an experiment lacks, in sentences, before a place in a queue is spent on it (docs/cluster/gpus.md)."""
+"""Sentences on what an experiment lacks, before it takes a place in a queue (docs/cluster/gpus.md)."""
 
 import os
 import shutil

@@ -45,8 +45,7 @@ class Sketch(TabularHarness):
         self.waits: list[list[int]] = []
 
     def take_steps(self) -> Self:
-        """Take the algorithm's steps on TASKS tasks, spread over a run's budget: each sees the share in the middle of
-        its part."""
+        """Take the algorithm's steps on TASKS tasks. Each has the budget share in the middle of its part of a run."""
         algorithm, config, tasks = self._run.descriptor, self._run.algorithm_config, self._run.budget.tasks_per_step
         tasks = min(tasks, TASKS)
         steps = -(-TASKS // tasks)
@@ -100,7 +99,7 @@ class Sketch(TabularHarness):
 
 
 def chance_of_ending(mean: float, most: int) -> float:
-    """The probability of ending after each turn with which episodes of at most `most` turns have `mean` turns on
+    """The probability of ending after each turn, so that episodes of at most `most` turns have `mean` turns on
     average."""
     if mean >= most:
         return 0.0

@@ -23,9 +23,9 @@ def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
             if isinstance(number, int | float) and not abs(number) <= LARGEST:
                 raise ConfigError(f"{name} is {value}: use finite numbers of at most {LARGEST} in size.")
     try:
-        # within a dict, since a dataclass at the top takes no settings of pydantic's; those below take the dict's
+        # pydantic takes no settings for a dataclass itself, but those of a dict reach the dataclasses in it
         adapter = TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
-        # as JSON, whose lists may be tuples and whose integers may be floats where all else is strict
+        # strict validation of JSON still takes lists for tuples and integers for floats
         return adapter.validate_json(json.dumps({path: dict(values)}))[path]
     except ValidationError as error:
         sentences: dict[str, str] = {}
@@ -53,7 +53,7 @@ def _explained(cls: type[Any], path: str, problem: Any) -> tuple[str, str]:
         owner = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), owner)
     known = [known.name for known in fields(owner)]
     is_unknown = problem["type"] == "unexpected_keyword_argument"
-    is_of_union = isinstance(last, str) and last not in known and bool(above)  # one of a field's types
+    is_of_union = isinstance(last, str) and last not in known and bool(above)  # the place ends with a type, not a field
     name = ".".join([path, *map(str, above), *([str(last)] if is_unknown or not is_of_union else [])]).lstrip(".")
     if is_unknown:
         return name, f"is not a field of {owner.__name__}: {nearest(last, known)}"

@@ -246,7 +246,7 @@ class RunConfig:
 
 
 def compose_run(tree: DictConfig) -> RunConfig:
-    """The checked configuration of a composed Hydra tree. Raises ConfigError with one sentence a problem."""
+    """The checked configuration of a composed Hydra tree. Raises ConfigError with one sentence for each problem."""
     run = read_tree(RunConfig, tree)
     for field_name in ("name", "label"):
         if field_name not in run.algorithm:
@@ -258,7 +258,7 @@ def compose_run(tree: DictConfig) -> RunConfig:
 
 
 def read_tree(cls: type[T], tree: DictConfig) -> T:
-    """A composed Hydra tree as a dataclass. Raises ConfigError with one sentence a problem."""
+    """A composed Hydra tree as a dataclass. Raises ConfigError with one sentence for each problem."""
     try:
         plain = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:

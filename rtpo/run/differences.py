@@ -37,8 +37,8 @@ def _set_fields(tree: Any) -> Any:
 
 
 def differences(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """The fields that keep two runs out of one table, so without seed and results folder. A field that `known` lacks
-    has the value in ADDED; any other missing field is off (`is_same`)."""
+    """The fields in which two configurations differ, but for seed and results folder; such runs share no table. A field
+    that `known` lacks has the value in ADDED; any other missing field is off (`is_same`)."""
     own = {name: known.get(name) for name in OWN_SETTINGS}
     return sorted(fields_that_differ(known, json.loads(json.dumps(wanted)) | own, is_finished=False))
 

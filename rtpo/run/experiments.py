@@ -43,7 +43,7 @@ class Launch:
     """The `launch` trees of an experiment and its profile."""
 
     about: str  # the experiment in one line
-    paper: tuple[str, ...]  # labels of the paper's tables and figures that it is for
+    paper: tuple[str, ...]  # labels of the paper's tables and figures that use its runs
     models: dict[str, str]  # by role in the paper, a folder under models/
     model: str  # of the paper-scale math and search tasks
     trunks: Count  # M of methods with trunks

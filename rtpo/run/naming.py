@@ -105,7 +105,8 @@ def settings_in(label: str) -> dict[str, str]:
 
 
 def setting(config: Mapping[str, Any], name: str) -> str | None:
-    """The value of the field, or the name of the group's file, that a label calls `name`; None without such a field."""
+    """The value that a label's field `name` has in a configuration, or the name of its group's file; None without
+    one."""
     if isinstance(group := config.get(name), Mapping):
         return group.get("name")
     fields = [

@@ -50,7 +50,7 @@ DECODED = {
     "paper": f"sampled at temperature {PAPER_DECODING.temperature} and top-p {PAPER_DECODING.top_p}",
     "greedy": "greedy",
 }
-"""by mode of a run's own evaluation"""
+"""by evaluation mode, how rollouts are decoded"""
 
 
 @dataclass

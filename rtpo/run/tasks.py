@@ -36,7 +36,7 @@ def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
 
 
 def taken_tasks(config: TaskConfig, train: Sequence[Task], held_out: Sequence[Task]) -> str:
-    """A sentence on how many tasks, of how many, a run trains and is evaluated on."""
+    """A sentence on how many of the known tasks a run trains, and on how many it is evaluated."""
     return f"tasks: {_taken(config, 'train', train)} for training, {_taken(config, 'held_out', held_out)} held out"
 
 
@@ -72,8 +72,8 @@ def take(tasks: Sequence[Task], start: int, count: int, seed: int) -> list[Task]
 
 
 def check_splits(env: str, train: Sequence[Task], held_out: Sequence[Task], tasks_per_step: int) -> None:
-    """Raises DataError if training and held-out tasks share a problem, that is the `split_key` of the environment
-    `env`, or if there are fewer training tasks than a step takes."""
+    """Raises DataError if training and held-out tasks share a problem (an equal `split_key` of the environment `env`),
+    or if there are fewer training tasks than a step takes."""
     key = ENVIRONMENTS[env].split_key
     shared = {key(task) for task in train} & {key(task) for task in held_out}
     if shared:

@@ -16,7 +16,7 @@ def _returns(value: Any) -> Callable[..., Any]:
 
 
 class _CpuModule(ModuleType):
-    """torch.cpu with what verl asks of every device. A CPU has no memory statistics, so they are 0."""
+    """torch.cpu with what verl calls on every device. A CPU has no memory statistics, so they are 0."""
 
     get_device_name = _returns("cpu")
     set_device = empty_cache = ipc_collect = reset_peak_memory_stats = _returns(None)

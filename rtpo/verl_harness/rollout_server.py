@@ -33,7 +33,7 @@ class EngineState:
     cached_prompts: int
     checksum: str  # of its weights
     prefilled_tokens: int  # context tokens that it computed
-    requested_tokens: int  # context tokens that requests had
+    requested_tokens: int  # context tokens of all requests
     generate_seconds: float  # that its decoder took
 
 

@@ -93,7 +93,7 @@ class WatchedEngine:
 
 
 class VllmServer(vLLMHttpServer):
-    """One vLLM engine. `generate` takes one sampling parameter more, `top_logprobs`."""
+    """One vLLM engine. `generate` takes one more sampling parameter, `top_logprobs`."""
 
     failure: InfrastructureError | None = None
     """the error of the last call of vLLM's workers"""
