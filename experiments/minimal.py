@@ -2,7 +2,7 @@
 
     python experiments/minimal.py                              RTPO on toy math, in a minute
     python experiments/minimal.py --method "grpo flattened"    GRPO on flattened history, the paper's baseline
-    python experiments/minimal.py --method "grpo recorded"     exact GRPO
+    python experiments/minimal.py --method "grpo recorded"     GRPO with each turn in its recorded context (exact)
 
 Read it from top to bottom. The paper also adds a KL to the initial policy, which is left out here. The methods that the
 project compares, with budgets, records and verl, are rtpo/rtpo.py and baselines/.
@@ -26,19 +26,19 @@ from rtpo.envs.worlds import limits, worlds
 Messages = list[dict[str, str]]
 
 
-# 1. The world: one episode of one task. A fork needs no more of it than `copy`.
+# 1. The world: one episode of one task. A fork needs only its `copy`.
 class World(Protocol):
     def begin(self) -> Messages:
-        """What the first reply answers."""
+        """The messages that the first reply answers."""
 
     def step(self, reply: str, is_cut: bool) -> Messages | None:
-        """What answers a reply; None when the episode is over. is_cut: the reply met its limit of tokens."""
+        """The messages that answer a reply; None if the episode is over. is_cut: the reply reached its token limit."""
 
     def copy(self) -> "World":
-        """The same state again. Nothing that is done to one changes the other."""
+        """An independent world in the same state."""
 
     def reward(self) -> float:
-        """R of the episode as it stands."""
+        """R of the episode so far."""
 
 
 # 2. Paths. Boundary S_k is the state before turn k: the world, the context c_k, and the turns so far.
@@ -51,9 +51,9 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Turn:
-    """In the context of S_k the policy sampled `output` (u_k), and the world answered `feedback` (f_k), all as ids."""
+    """At S_k, the `boundary`, the policy sampled `output` (u_k) and the world answered `feedback` (f_k), all as ids."""
 
-    before: Boundary
+    boundary: Boundary
     output: list[int]
     logprobs: list[float]
     feedback: list[int]
@@ -85,7 +85,7 @@ class Chat:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def visible(self, output: list[int]) -> list[int]:
-        """A reply without what stands before `</think>` and the newlines after it, or behind an open `<think>`."""
+        """Drop the thinking: up to `</think>` and the newlines after it, and from an open `<think>` to the end."""
         stop = output[-1:] if output[-1] == self.stop else []
         body = output[: len(output) - len(stop)]
         if self._close in body:
@@ -98,7 +98,7 @@ class Chat:
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
-# 4. Sampling. All paths of a call take their turns together. A reply is its ids and their log-probs.
+# 4. Sampling. All paths of a call sample their next turn as one batch. A reply has ids and their log-probs.
 
 Reply = tuple[list[int], list[float]]
 
@@ -116,11 +116,11 @@ def sample(model: Any, stop: int, contexts: Sequence[list[int]], tokens: int, te
         out = model(ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1)
         logprobs = (out.logits[:, -1] / (temperature or 1)).log_softmax(-1)
         ids = logprobs.exp().multinomial(1) if temperature else logprobs.argmax(-1, keepdim=True)
-        drawn = zip(replies, ids[:, 0].tolist(), logprobs.gather(1, ids)[:, 0].tolist(), strict=True)
-        for (output, known), token, logprob in drawn:
+        sampled = zip(replies, ids[:, 0].tolist(), logprobs.gather(1, ids)[:, 0].tolist(), strict=True)
+        for (output, output_logprobs), token, logprob in sampled:
             if not output or output[-1] != stop:
                 output.append(token)
-                known.append(logprob)
+                output_logprobs.append(logprob)
         if all(output[-1] == stop for output, _ in replies):
             break
         cache, mask = out.past_key_values, torch.cat([mask, torch.ones_like(ids)], 1)
@@ -128,31 +128,31 @@ def sample(model: Any, stop: int, contexts: Sequence[list[int]], tokens: int, te
 
 
 def rollout(
-    model: Any, chat: Chat, most: tuple[int, int, int], starts: Sequence[Boundary], temperature: float = 1
+    model: Any, chat: Chat, maxima: tuple[int, int, int], starts: Sequence[Boundary], temperature: float = 1
 ) -> list[Played]:
-    """Play on from each boundary to the end of its episode. most: turns, tokens of a turn, tokens of a context."""
+    """Play from each boundary to the end of its episode. maxima: turns, tokens of a turn, tokens of a context."""
     worlds = [start.world.copy() for start in starts]
     contexts, turns = [start.context for start in starts], [list(start.turns) for start in starts]
-    playing, (most_turns, most_tokens, room) = list(range(len(starts))), most
-    while playing := [i for i in playing if len(turns[i]) < most_turns and len(contexts[i]) + most_tokens <= room]:
-        replies, over = sample(model, chat.stop, [contexts[i] for i in playing], most_tokens, temperature), []
+    playing, (max_turns, max_tokens, max_context) = list(range(len(starts))), maxima
+    while playing := [i for i in playing if len(turns[i]) < max_turns and len(contexts[i]) + max_tokens <= max_context]:
+        replies, ended = sample(model, chat.stop, [contexts[i] for i in playing], max_tokens, temperature), []
         for i, (output, logprobs) in zip(playing, replies, strict=True):
-            before = Boundary(worlds[i].copy(), contexts[i], tuple(turns[i]))
+            boundary = Boundary(worlds[i].copy(), contexts[i], tuple(turns[i]))
             is_cut = output[-1] != chat.stop
             messages = worlds[i].step(chat.text(output if is_cut else output[:-1]), is_cut)
             feedback = chat.feedback(messages, is_cut) if messages else []
-            turns[i].append(Turn(before, output, logprobs, feedback))
+            turns[i].append(Turn(boundary, output, logprobs, feedback))
             contexts[i] = contexts[i] + chat.visible(output) + feedback
-            over += [i] if messages is None else []
-        playing = [i for i in playing if i not in over]
-    return [Played(tuple(taken), world.reward()) for taken, world in zip(turns, worlds, strict=True)]
+            ended += [i] if messages is None else []
+        playing = [i for i in playing if i not in ended]
+    return [Played(tuple(path), world.reward()) for path, world in zip(turns, worlds, strict=True)]
 
 
-# 5. Credit: which ids are trained, and how much better than its baseline each path was.
+# 5. Credit: which ids are trained, and the advantage of each path over its baseline.
 @dataclass(frozen=True)
 class Row:
-    """Ids, and the places of those that are trained, which share the row's advantage and weight. old: the log-probs
-    that ratios are taken to; without, those of the policy before the update."""
+    """One sequence to train on. trained: places of the ids with a loss, which share the advantage and weight. old:
+    log-probs in the ratio's denominator; None takes those of the policy before the update."""
 
     ids: list[int]
     trained: list[int]
@@ -162,32 +162,32 @@ class Row:
 
 
 def turn_rows(groups: Sequence[Sequence[Played]], k: int) -> list[Row]:
-    """RTPO: turn k alone of the siblings of each boundary. The baseline is the mean return of these siblings."""
+    """RTPO: only turn k of each boundary's siblings. The baseline is the mean return of these siblings."""
     rows, count = [], sum(map(len, groups))
     for siblings in groups:
         baseline = sum(path.reward for path in siblings) / len(siblings)
         for path in siblings:
-            context, output = path.turns[k].before.context, path.turns[k].output
+            context, output = path.turns[k].boundary.context, path.turns[k].output
             trained = list(range(len(context), len(context) + len(output)))
             rows.append(Row(context + output, trained, path.reward - baseline, 1 / count))
     return rows
 
 
 def path_rows(groups: Sequence[Sequence[Played]], context: str) -> list[Row]:
-    """GRPO: all turns of each path. The baseline is the mean return of the prompt's paths, the unit their deviation.
-    `recorded` trains each turn in the context it was sampled in, `flattened` after all thinking that went before."""
+    """GRPO: all turns of each path. The advantage is the z-score of the return among the prompt's paths. `recorded`
+    trains each turn in the context it was sampled in, `flattened` in the whole history, earlier thinking included."""
     rows, count = [], sum(map(len, groups))
     for paths in groups:
         returns = torch.tensor([path.reward for path in paths], dtype=torch.float64)
         advantages = ((returns - returns.mean()) / (returns.std() + 1e-6)).tolist()
         for path, advantage in zip(paths, advantages, strict=True):
             tokens = sum(len(turn.output) for turn in path.turns)
-            history, places, old = list(path.turns[0].before.context), list[int](), list[float]()
+            history, places, old = list(path.turns[0].boundary.context), list[int](), list[float]()
             for turn in path.turns:
                 if context == "recorded":
-                    start, weight = len(turn.before.context), len(turn.output) / tokens / count
+                    start, weight = len(turn.boundary.context), len(turn.output) / tokens / count
                     trained = list(range(start, start + len(turn.output)))
-                    rows.append(Row(turn.before.context + turn.output, trained, advantage, weight, turn.logprobs))
+                    rows.append(Row(turn.boundary.context + turn.output, trained, advantage, weight, turn.logprobs))
                 places += range(len(history), len(history) + len(turn.output))
                 history, old = history + turn.output + turn.feedback, old + turn.logprobs
             if context == "flattened":
@@ -197,9 +197,9 @@ def path_rows(groups: Sequence[Sequence[Played]], context: str) -> list[Row]:
 
 # 6. The update: one optimizer step on PPO's clipped objective.
 def logprobs_of(model: Any, rows: Sequence[Row]) -> Iterator[Tensor]:
-    """Log-probs of each row's trained ids, for which alone logits are computed."""
+    """Log-probs of each row's trained ids. Logits are computed for these ids alone."""
     longest = max(len(row.ids) for row in rows)
-    ids = torch.tensor([row.ids + [0] * (longest - len(row.ids)) for row in rows])  # no id looks at what follows it
+    ids = torch.tensor([row.ids + [0] * (longest - len(row.ids)) for row in rows])  # causal: padding changes nothing
     for row, hidden in zip(rows, model.get_decoder()(ids).last_hidden_state, strict=True):
         places = torch.tensor(row.trained)
         logprobs = model.lm_head(hidden[places - 1]).log_softmax(-1)
@@ -207,38 +207,38 @@ def logprobs_of(model: Any, rows: Sequence[Row]) -> Iterator[Tensor]:
 
 
 def update(model: Any, optimizer: Any, rows: Sequence[Row], clip: float = 0.2, part: int = 32) -> None:
-    """Rows of tied groups (advantage 0) have no gradient. part: rows that are computed at once."""
+    """Train on rows, `part` of them at once. Rows of tied groups (advantage 0) have no gradient and are skipped."""
     rows = sorted((row for row in rows if abs(row.advantage) > 1e-9), key=lambda row: len(row.ids))
     optimizer.zero_grad()
     for first in range(0, len(rows), part):
-        together, loss = rows[first : first + part], torch.zeros(())
-        for row, new in zip(together, logprobs_of(model, together), strict=True):
+        batch, loss = rows[first : first + part], torch.zeros(())
+        for row, new in zip(batch, logprobs_of(model, batch), strict=True):
             old = new.detach() if row.old is None else torch.tensor(row.old)
             ratio = (new - old).clamp(-10, 10).exp()
-            worst = (-row.advantage * torch.stack([ratio, ratio.clamp(1 - clip, 1 + clip)])).amax(0)
+            token_loss = (-row.advantage * torch.stack([ratio, ratio.clamp(1 - clip, 1 + clip)])).amax(0)
             if row.old is not None and row.advantage < 0:
-                worst = worst.clamp(max=-3 * row.advantage)  # GRPO's bound, from verl
-            loss = loss + row.weight * worst.mean()
+                token_loss = token_loss.clamp(max=-3 * row.advantage)  # GRPO's bound, from verl
+            loss = loss + row.weight * token_loss.mean()
         loss.backward()
     if rows:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
 
-# 7. The methods. A data step plays some tasks, learns from them, and returns what it played first, and how many in all.
+# 7. The methods. A data step plays some tasks and learns from them. It returns its first paths, and the number of all.
 
 Play = Callable[[Sequence[Boundary]], list[Played]]
 Learn = Callable[[Sequence[Row]], None]
 
 
 def rtpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, trunks: int, siblings: int) -> tuple[Any, int]:
-    """Algorithm 1. Trunks give boundaries and are never trained. Then, from the last turn to the first, today's policy
-    plays turn k again from every S_k, and on to the end, and turn k is trained. So the policy has already learnt what
-    comes after turn k when it tries turn k anew."""
+    """Algorithm 1. Trunks give boundaries and are never trained. Then, from the last turn to the first, the current
+    policy samples turn k anew from every S_k and plays to the end, and turn k is trained. So the policy has already
+    learnt the turns after k when it samples turn k anew."""
     played = play([start for start in starts for _ in range(trunks)])
     count = len(played)
     for k in reversed(range(max(len(trunk.turns) for trunk in played))):
-        boundaries = [trunk.turns[k].before for trunk in played if len(trunk.turns) > k]
+        boundaries = [trunk.turns[k].boundary for trunk in played if len(trunk.turns) > k]
         paths = play([boundary for boundary in boundaries for _ in range(siblings)])
         learn(turn_rows([paths[i : i + siblings] for i in range(0, len(paths), siblings)], k))
         count += len(paths)
@@ -246,7 +246,7 @@ def rtpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, trunks: int,
 
 
 def grpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, chains: int, context: str) -> tuple[Any, int]:
-    """The chains of a prompt are compared with one another, and all their turns are trained at once."""
+    """The chains of a prompt are compared with each other. All their turns are trained at once."""
     paths = play([start for start in starts for _ in range(chains)])
     learn(path_rows([paths[i : i + chains] for i in range(0, len(paths), chains)], context))
     return paths, len(paths)

@@ -77,7 +77,7 @@ def rollout(path: minimal.Played, task: Task, start_k: int, role: Role, uid: str
     turns = tuple(
         Turn(
             k,
-            as_ids(turn.before.context),
+            as_ids(turn.boundary.context),
             as_ids(turn.output),
             np.array(turn.logprobs, np.float32),
             0,
@@ -156,7 +156,7 @@ def test_forks_go_on_from_their_boundary_and_leave_it_as_it_was(chat: minimal.Ch
     play = partial(minimal.rollout, model, chat, limits("toy_math"))
     world = worlds("toy_math", "train", 1)[0]
     (trunk,) = play([minimal.Boundary(world, chat.opening(world.begin()))])
-    boundary = trunk.turns[-1].before
+    boundary = trunk.turns[-1].boundary
     forks = play([boundary] * 8)
     assert all(fork.turns[: len(boundary.turns)] == boundary.turns for fork in forks)
     assert len({tuple(fork.turns[len(boundary.turns)].output) for fork in forks}) > 1
