@@ -1,11 +1,11 @@
-"""What each cell of the paper's tables is made of here: cells.yaml beside this file, whose head says how it is written.
+"""Which of our records each cell of the paper's tables is made of (cells.yaml).
 
-Cells are a frame with a row an entry of `cells`, by place (row.column), with the columns FIELDS ("" where the entry has
-none), row_title, column_title, unit, and what the paper prints there as a `Value`, or None.
+The cells of a table are a frame, indexed by place (row.column). Its columns are the fields of `CellEntry`, row_title,
+column_title, unit, and `paper`: the number that the paper prints there, a `Value` or None.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,39 +18,70 @@ from analysis.paper.metrics import UNITS
 from analysis.paper.numbers import Paper, PrintedTable, load_paper
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
+from rtpo.run.building import build
 from rtpo.run.config import PROJECT
 from rtpo.run.reading import SAFE_LOADER
 
 SOURCE = Path(__file__).with_name("cells.yaml")
 MARK = " †"
-"""after the title of a line that the paper's table does not have"""
+"""ends the title of a row or column that the paper's table does not have"""
 KINDS = ("metric", "formula", "setting", "not_measured")
-FIELDS = (
-    *("row", "column", "experiment", "task", "label", "benchmark", "where", "episodes", "part"),
-    *(*KINDS, "not_compared", "stated"),
-)
 EPISODES = ("held_out", "held_out_paper", "first_paths")
-ENTRY = (
-    "section",
-    "title",
-    "profile",
-    "paper",
-    "notes",
-    "rows",
-    "columns",
-    "compared",
-    "compared_on",
-    "evaluated_by",
-    "cells",
-)
-"""fields of a table"""
+"""of a run's own evaluation after training at temperature 1, or at the paper's decoding; training paths from a task"""
 BENCHMARKS = tuple(sorted(path.stem for path in (PROJECT / "configs" / "benchmarks").glob("*.yaml")))
+
+
+@dataclass(frozen=True)
+class CellEntry:
+    """A cell of cells.yaml: its place, and one of KINDS, which says where our number is from."""
+
+    row: str
+    column: str
+    metric: str = ""  # of analysis/paper/metrics.yaml, over the episodes that the fields below choose
+    formula: str = ""  # of other cells: a column of the same row, or row.column
+    setting: str = ""  # a field of the launchers' configuration or, after `evaluate.`, of configs/evaluate.yaml
+    not_measured: str = ""  # why there is no number
+    experiment: str = ""  # the runs are results/<experiment>_<profile>_<task>/<label>-seed<seed>/
+    task: str = ""  # the task's role in the paper; a profile chooses the task (launch.tasks)
+    label: str = ""
+    benchmark: str = ""  # which evaluation of the runs
+    where: dict[str, str] = field(default_factory=dict)  # only questions with these values in their `meta`
+    episodes: str = ""  # one of EPISODES, where there is no benchmark
+    part: str = ""  # only this fifth of the graded episodes, 1 to 5, in the order of training
+    not_compared: str = ""  # why our number gets no verdict
+    stated: str = ""  # the key of a number in the paper's prose, shown instead of a printed cell
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """A table of cells.yaml, under the key of the paper's table or of its own."""
+
+    cells: tuple[CellEntry, ...]
+    rows: dict[str, str] = field(default_factory=dict)  # titles of rows that the paper's table lacks
+    columns: dict[str, str] = field(default_factory=dict)  # titles of columns that the paper's table lacks
+    notes: tuple[str, ...] = ()  # keys of the file's `notes`
+    profile: str = ""  # of the runs; default: the file's
+    paper: str = ""  # the paper's table with the titles; default: that of the same key
+    section: str = ""  # the nearest section of the paper; needed if the paper has no such table
+    title: str = ""  # needed if the paper has no such table
+    compared: str = ""  # the row from which every other row is subtracted, in a second table
+    compared_on: tuple[str, ...] = ()  # the columns of that table
+    evaluated_by: tuple[str, ...] = ()  # experiments whose launchers evaluate runs of another experiment
+
+
+@dataclass(frozen=True)
+class CellsFile:
+    """The file cells.yaml."""
+
+    profile: str  # of the paper's scale
+    launchers: dict[str, str]  # script of slurm/, by experiment
+    notes: dict[str, str]
+    tables: dict[str, TableEntry]
 
 
 @dataclass(frozen=True, eq=False)
 class TablePlan:
-    """A table of a profile's runs. columns: keys in order. compared: a row, and the columns on which the
-    others are compared with it. evaluated_by: experiments that evaluate runs of another's."""
+    """A table of a profile's runs."""
 
     name: str
     profile: str
@@ -58,27 +89,27 @@ class TablePlan:
     title: str
     notes: Sequence[str]
     cells: pd.DataFrame
-    columns: Sequence[str]
+    columns: Sequence[str]  # keys, in order
     compared: str
     compared_on: Sequence[str]
     evaluated_by: Sequence[str] = ()
 
     @property
     def experiments(self) -> list[str]:
-        """Whose runs, or evaluations, it needs."""
+        """The experiments whose runs or evaluations the table needs."""
         return [*self.cells.loc[self.cells["metric"] != "", "experiment"].unique(), *self.evaluated_by]
 
 
 @dataclass(frozen=True, eq=False)
 class TablePlans:
-    """All tables, by name. profile: the paper's. launchers: of slurm/, by experiment."""
+    """All tables, by name."""
 
-    profile: str
-    launchers: Mapping[str, str]
+    profile: str  # of the paper's scale
+    launchers: Mapping[str, str]  # script of slurm/, by experiment
     tables: Mapping[str, TablePlan]
 
     def commands(self, experiments: Iterable[str], profile: str) -> str:
-        """What makes the runs of experiments and their evaluations, with SLURM or without, in Markdown."""
+        """The commands that run and evaluate experiments, with and without SLURM, in Markdown."""
         chosen = "" if profile == self.profile else f"PROFILE={profile} "
         submitted = dict.fromkeys(f"`{chosen}sbatch slurm/{self.launchers[name]}.sh`" for name in experiments)
         here = (f"`python experiments/launch.py run {name} profile={profile}`" for name in experiments)
@@ -87,70 +118,68 @@ class TablePlans:
 
 @cache
 def load_plans() -> TablePlans:
-    """Raises DataError for a file that is not written as its head says."""
+    """The tables of cells.yaml. Raises as `read_plans` does."""
     return read_plans(SOURCE.read_text(encoding="utf-8"), load_paper())
 
 
 def read_plans(text: str, paper: Paper) -> TablePlans:
-    """Tables from YAML. Raises DataError, naming the table and the cell, for a name that there is none of, and for a
-    number that the paper prints and no cell stands for."""
-    source = yaml.load(text, Loader=SAFE_LOADER)
-    _check("cells.yaml: table", paper.tables, source["tables"])
-    tables = {key: _plan(key, entry, source, paper) for key, entry in source["tables"].items()}
-    return TablePlans(source["profile"], source["launchers"], tables)
+    """Tables from YAML. Raises ConfigError for an invalid field. Raises DataError, naming the table and the cell, for
+    an unknown name, and for a number of the paper without a cell."""
+    source: CellsFile = build(CellsFile, yaml.load(text, Loader=SAFE_LOADER), SOURCE.name)
+    _check("cells.yaml: table", paper.tables, source.tables)
+    tables = {key: _plan(key, entry, source, paper) for key, entry in source.tables.items()}
+    return TablePlans(source.profile, source.launchers, tables)
 
 
 def reads(cell: Any) -> dict[str, str]:
-    """The places that a cell's formula reads, by their names there: columns of its row, or row.column."""
+    """The places that a cell's formula reads, by their names in the formula."""
     names = formulas.names(cell.formula) if cell.formula else ()
     return {name: name if "." in name else f"{cell.row}.{name}" for name in names}
 
 
-def _plan(key: str, entry: Mapping[str, Any], source: Mapping[str, Any], paper: Paper) -> TablePlan:
-    what, notes = f"cells.yaml, table {key!r}", entry.get("notes", ())
-    _check(f"{what}: field", entry, ENTRY)
-    _check(f"{what}: note", notes, source["notes"])
-    _check(f"{what}: evaluated_by", entry.get("evaluated_by", ()), source["launchers"])
+def _plan(key: str, entry: TableEntry, source: CellsFile, paper: Paper) -> TablePlan:
+    what, notes = f"cells.yaml, table {key!r}", entry.notes
+    _check(f"{what}: note", notes, source.notes)
+    _check(f"{what}: evaluated_by", entry.evaluated_by, source.launchers)
     printed = paper.tables.get(key)
-    lines = paper.table(entry["paper"]) if "paper" in entry else printed
-    if not lines and (missing := {"section", "title"} - entry.keys()):
-        raise DataError(f"{what} is none of the paper's: it needs {' and '.join(sorted(missing))}.")
-    lines = lines or PrintedTable("", entry["section"], entry["title"], {}, {}, {}, {})
-    names = {"experiment": source["launchers"], "metric": UNITS, "episodes": EPISODES, "benchmark": BENCHMARKS}
-    names |= {"row": {**lines.rows, **entry.get("rows", {})}, "column": {**lines.columns, **entry.get("columns", {})}}
-    rows = {f"{line['row']}.{line['column']}": line for line in entry["cells"]}
+    lines = paper.table(entry.paper) if entry.paper else printed
+    if not lines and not (entry.section and entry.title):
+        raise DataError(f"{what} is not a table of the paper: it needs section and title.")
+    lines = lines or PrintedTable("", entry.section, entry.title, {}, {}, {}, {})
+    names = {"experiment": source.launchers, "metric": UNITS, "episodes": EPISODES, "benchmark": BENCHMARKS}
+    names |= {"row": {**lines.rows, **entry.rows}, "column": {**lines.columns, **entry.columns}}
+    ours = {f"{cell.row}.{cell.column}": cell for cell in entry.cells}
     for row, column in printed.cells if printed else ():
-        if f"{row}.{column}" not in rows:
+        if f"{row}.{column}" not in ours:
             raise DataError(f"{what} has no cell {row}.{column}, where the paper prints a number: say what ours is.")
-    own = paper if "paper" not in entry else None
-    rows = {place: _cell(line, names, lines, own, f"{what}, {place}") for place, line in rows.items()}
+    own = None if entry.paper else paper
+    rows = {place: _cell(cell, names, lines, own, f"{what}, {place}") for place, cell in ours.items()}
     cells = pd.DataFrame.from_dict(rows, orient="index", dtype=object)
     for cell in cells.itertuples():
         _check(f"{what}, {cell.Index}, formula {cell.formula!r}: cell", reads(cell).values(), rows)
-    compared = entry.get("compared", ""), entry.get("compared_on", ())
-    texts, profile = [source["notes"][note] for note in notes], entry.get("profile", source["profile"])
+    texts, profile = [source.notes[note] for note in notes], entry.profile or source.profile
     order = {**(printed.columns if printed else {}), **dict.fromkeys(cells["column"])}
-    columns = [column for column in order if (cells["column"] == column).any()]
-    evaluated_by = entry.get("evaluated_by", ())
-    return TablePlan(key, profile, lines.section, lines.gist, texts, cells, columns, *compared, evaluated_by)
+    columns, compared = [column for column in order if (cells["column"] == column).any()], entry.compared
+    about = lines.section, lines.gist, texts
+    return TablePlan(key, profile, *about, cells, columns, compared, entry.compared_on, entry.evaluated_by)
 
 
-def _cell(line: Any, names: Mapping[str, Any], lines: PrintedTable, paper: Paper | None, what: str) -> dict[str, Any]:
-    """A row of the frame. paper: None for a table of another scale, beside which nothing is printed."""
-    row, column = line["row"], line["column"]
-    _check(f"{what}: field", line, FIELDS)
-    if len(line.keys() & KINDS) != 1:
+def _cell(
+    cell: CellEntry, names: Mapping[str, Any], lines: PrintedTable, paper: Paper | None, what: str
+) -> dict[str, Any]:
+    """A row of the frame. paper: None for a table at another scale, which shows no printed numbers."""
+    row, column, metric = cell.row, cell.column, cell.metric
+    if sum(bool(getattr(cell, kind)) for kind in KINDS) != 1:
         raise DataError(f"{what} needs one of {', '.join(KINDS)}.")
-    stated = paper.statement(line["stated"]) if paper and "stated" in line else None
-    for name in (names.keys() - {"row"} if stated else names) & line.keys():
-        _check(f"{what}: {name}", [line[name]], names[name])
+    stated = paper.statement(cell.stated) if paper and cell.stated else None
+    for name in names.keys() - {"row"} if stated else names:
+        _check(f"{what}: {name}", filter(None, [getattr(cell, name)]), names[name])
     unit = stated.value.unit if stated else lines.units.get(row) or lines.units.get(column)
-    ours = UNITS.get(line.get("metric", ""))
+    ours = UNITS.get(metric)
     if ours and unit not in (None, ours):
-        raise DataError(f"{what} is in {unit} and the metric {line['metric']!r} in {ours}: choose another.")
+        raise DataError(f"{what} is in {unit} and the metric {metric!r} in {ours}: choose another.")
     return {
-        **dict.fromkeys(FIELDS, ""),
-        **line,
+        **vars(cell),
         "row_title": stated.says[:1].upper() + stated.says[1:] if stated else names["row"][row],
         "column_title": names["column"][column],
         "unit": ours or unit or "points",

@@ -1,8 +1,8 @@
-"""Estimates that keep what every seed and question adds to them, so that differences and ratios stay paired.
+"""Estimates that keep the contribution of every seed and question, so that differences and ratios stay paired.
 
-Runs of the same seeds are paired, whatever their label and benchmark; so are evaluations of the same panel, question by
-question. What two methods have in common cancels in their difference. The interval is that of all tables
-(`stats.half_width`); with one seed it is over questions alone and says nothing about other seeds.
+Runs with the same seed are paired, whatever their label and benchmark. Evaluations of the same panel are paired
+question by question. Common noise of two methods cancels in their difference. Intervals are by `stats.half_width`; with
+one seed they are over questions alone, and say nothing about other seeds.
 """
 
 from collections import Counter
@@ -21,31 +21,27 @@ from analysis import stats
 from analysis.stats import SAME, Interval
 
 RUNS = "runs"
-"""name of the units of a number that each run has once"""
+"""the units of a number that each run has once, such as hours"""
 SLOPES: Mapping[np.ufunc, Callable[[np.float64, np.float64], tuple[Any, Any]]] = {
     np.add: lambda a, b: (1, 1),
     np.subtract: lambda a, b: (1, -1),
     np.multiply: lambda a, b: (b, a),
     np.true_divide: lambda a, b: (1 / b, -a / b**2),
 }
-"""of what an operator gives in both of its numbers"""
+"""partial derivatives of an operator by its two numbers"""
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate(NDArrayOperatorsMixin):
-    """A number, with + - * / and comparisons. `parts` has what each seed (row) and unit (column, with the name of the
-    units) adds to it to first order; None of a number that is known exactly, such as a setting.
+    """A number with + - * / and comparisons."""
 
-    seeds: the fewest that a source of it has. ungraded: samples left out. top: the largest value of a share, else 0.
-    decoding: of its episodes. The value is NaN where there is none.
-    """
-
-    value: float
+    value: float  # NaN where it is undefined
     parts: pd.DataFrame | None = None
-    seeds: int = 0
-    ungraded: int = 0
-    top: float = 0.0
-    decoding: tuple[str, ...] = ()
+    """first-order contributions, [seeds, (name of the units, unit)]; None for an exact number, such as a setting"""
+    seeds: int = 0  # of a combined number: the fewest among its sources
+    ungraded: int = 0  # samples left out
+    top: float = 0.0  # the largest possible value of a share; 0 for other numbers
+    decoding: tuple[str, ...] = ()  # of its episodes, in words
 
     @property
     def is_exact(self) -> bool:
@@ -53,13 +49,13 @@ class Estimate(NDArrayOperatorsMixin):
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """How many questions, prompts or steps it is over."""
+        """The number of questions, prompts or steps behind the estimate."""
         names: list[str] = [] if self.parts is None else list(self.parts.columns.get_level_values(0))
         return Counter(kind for kind in (name.partition(" ")[0] for name in names) if kind != RUNS)
 
     @cached_property
     def interval(self) -> Interval:
-        """At 95 %; low and high are NaN where nothing differs between seeds or questions, or there is no value."""
+        """The 95 % interval; low and high are NaN without variation between seeds or questions, or without a value."""
         value, count = self.value, self.counts.total()
         low = high = value if self.is_exact else nan
         if self.top and count and value in (0.0, self.top):
@@ -73,7 +69,7 @@ class Estimate(NDArrayOperatorsMixin):
 
     @property
     def p_value(self) -> float:
-        """Two-sided, of a value of 0; NaN with one seed, which says nothing about others, and without an interval."""
+        """The two-sided p-value of 0; NaN without an interval, and with one seed, which cannot stand for others."""
         if self.is_exact or self.seeds < 2 or np.isnan(self.interval.low):
             return nan
         first, *rest = self._tables
@@ -86,7 +82,7 @@ class Estimate(NDArrayOperatorsMixin):
         return [self.parts.loc[:, names == name].to_numpy() for name in names.unique()]
 
     def __array_ufunc__(self, operator: np.ufunc, _: str, *both: "Estimate | float") -> Any:
-        """What numpy's mixin makes of an operator: a number that follows two others, or how they compare."""
+        """Apply an operator, for numpy's mixin: an estimate for arithmetic, otherwise the comparison of the values."""
         sources = [each if isinstance(each, Estimate) else Estimate(float(each)) for each in both]
         values = [np.float64(each.value) for each in sources]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -105,8 +101,8 @@ class Estimate(NDArrayOperatorsMixin):
 def ratio(
     above: pd.DataFrame, below: pd.DataFrame, units: str, scale: float = 1.0, *, is_share: bool = False
 ) -> Estimate:
-    """`scale` times the sum of `above` over that of `below`, both [seeds, units]; a unit without a graded sample has 0
-    in both. Of a share, which lies in [0, 1], the interval is Wilson's over units where all are 0 or all are 1."""
+    """`scale` times the sum of `above` over the sum of `below`, both [seeds, units]; a unit without a graded sample has
+    0 in both. is_share: the ratio lies in [0, 1]; where it is 0 or 1 its interval is Wilson's over units."""
     with np.errstate(divide="ignore", invalid="ignore"):
         total = np.float64(below.to_numpy().sum())
         value = float(scale * above.to_numpy().sum() / total)

@@ -1,4 +1,4 @@
-"""Arithmetic as a text: + - * /, whole numbers, names such as row.column, and FUNCTIONS."""
+"""Formulas as text: + - * /, whole numbers, names such as row.column, and FUNCTIONS."""
 
 import ast
 import operator
@@ -11,7 +11,7 @@ from typing import Any
 from rtpo.errors import DataError
 
 TEXT = cache(ast.unparse)
-"""of a part of a formula, once"""
+"""the text of a part of a formula"""
 NAME = re.compile(r"\b[A-Za-z_]\w*(?:\.\w+)*(?!\w*\()")
 OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -41,12 +41,12 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "count": lambda points, whole: Fraction(round(points * whole / 100)),
     "grid": lambda points, whole: nearest(points / 100, whole) * 100,
 }
-"""share, relative: in %. count: of `whole`, from points of 100. grid: the nearest points of 100 that a count gives. The
-last three are for numbers that are known exactly."""
+"""share, relative: in %. count: how many of `whole` are so many percent. grid: the percentage of the nearest count. The
+last three take exact numbers only."""
 
 
 def evaluate(formula: str, value_of: Callable[[str], Any]) -> Any:
-    """The formula with `value_of` for its names. Raises DataError for a text that is none, or has other parts."""
+    """The value of a formula whose names have the values `value_of`. Raises DataError for an invalid formula."""
 
     def value(node: ast.expr) -> Any:
         match node:
@@ -67,7 +67,7 @@ def evaluate(formula: str, value_of: Callable[[str], Any]) -> Any:
 
 @cache
 def names(formula: str) -> list[str]:
-    """The names of a formula, once each. Raises DataError for a text that is none."""
+    """The names in a formula, each once. Raises DataError for an invalid formula."""
     return list(dict.fromkeys(NAME.findall(ast.unparse(_parsed(formula)))))
 
 

@@ -1,7 +1,7 @@
-"""What the paper's tables count (metrics.yaml), each a ratio of sums over episodes.
+"""The metrics of the paper's tables (metrics.yaml). Each is a ratio of sums over episodes.
 
-`episodes` are frames with a row an episode: `seed`, `unit` (a question or a prompt of a step), `success` (NaN where it
-could not be graded: left out of everything, and counted), and the columns that metrics name.
+`episodes` are frames with one row per episode: `seed`, `unit` (a question, or a prompt of a step), `success`, and the
+columns that metrics name. An episode that could not be graded has success NaN, and no metric includes it.
 """
 
 import json
@@ -19,9 +19,9 @@ from rtpo.errors import DataError
 from rtpo.run.reading import SAFE_LOADER
 
 SAMPLES = 4
-"""k of P@k and Pass^k"""
+"""k of pass@k and pass^k"""
 AUDIT = ("programs", "valid_programs", "repeated")
-"""columns of an audit of calls, which an episode without a call lacks"""
+"""columns of the audit of calls; an episode without a call lacks them"""
 QA = ("f1", "span_f1", "output_hit")
 COLUMNS = ("turns", "ended", "cut", "tokens", "attempted", "executed", "ok", "writes")
 RENAMED = {"is_ended": "ended", "is_cut": "cut", "generated_tokens": "tokens", "question": "unit"}
@@ -29,13 +29,18 @@ RENAMED = {"is_ended": "ended", "is_cut": "cut", "generated_tokens": "tokens", "
 
 @dataclass(frozen=True)
 class Metric:
-    """`above` over `below`; metrics.yaml says what kinds there are."""
+    """A metric of graded episodes.
 
-    unit: str
+    Kinds: `mean` is over units of the mean over a unit's episodes. `count` is that mean times the number of units, so
+    one pass through the panel. `ratio` is the sum of `above` over the sum of `below`, `sum` the sum over all episodes.
+    `pass@k` and `pass^k` are of SAMPLES samples.
+    """
+
+    unit: str  # a unit of paper.yaml; points are percent
     kind: Literal["mean", "count", "ratio", "sum", "pass@k", "pass^k"]
-    above: str
+    above: str  # an expression of columns
     below: str = "1"
-    is_certain: bool = False
+    is_certain: bool = False  # known exactly, without an interval
 
     @property
     def scale(self) -> float:
@@ -47,13 +52,13 @@ METRICS: Mapping[str, Metric] = {
     for name, entry in yaml.load(Path(__file__).with_name("metrics.yaml").read_bytes(), SAFE_LOADER).items()
 }
 RUN_METRICS = {"training_tokens": "tokens", "hours": "hours", "gpu_hours": "gpu_hours", "zero_advantage": "points"}
-"""of runs (`records.run_estimate`), with their units"""
+"""units of the metrics of whole runs (`records.run_estimate`)"""
 UNITS = {name: metric.unit for name, metric in METRICS.items()} | RUN_METRICS
 
 
 def episodes(answers: pd.DataFrame) -> pd.DataFrame:
-    """Episodes as metrics read them, of rows with the columns of `analysis.load`'s answers; a prompt of a step of
-    training is a unit of its own."""
+    """The episodes of rows with the columns of `answers` (analysis/load.py). In training, each prompt of each step is a
+    unit."""
     frame = answers.rename(columns=RENAMED | {f"qa_{name}": name for name in QA}).reset_index(drop=True)
     if "parent" in frame:
         frame["unit"] = frame["step"].astype(str) + " " + frame["unit"]
@@ -66,8 +71,8 @@ def episodes(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def estimate(name: str, episodes: pd.DataFrame, units: str) -> Estimate:
-    """A metric of the episodes of several seeds. `units` names what is random beside seeds, which evaluations of one
-    panel share. Raises DataError where calls were not audited and the metric is of their audit."""
+    """A metric over the episodes of several seeds. units: the name of the units; estimates of one panel share it and
+    are paired. Raises DataError if the metric needs an audit of calls and the records have none."""
     metric, graded = METRICS[name], episodes[episodes["success"].notna()]
     if any(column in metric.above for column in AUDIT):
         lacking = graded.loc[(graded["attempted"] > 0) & graded["programs"].isna(), "unit"]
@@ -82,14 +87,14 @@ def estimate(name: str, episodes: pd.DataFrame, units: str) -> Estimate:
 
 
 def value_of(name: str, frame: pd.DataFrame) -> float:
-    """A metric of one run's episodes, shares as shares; NaN where there is none."""
+    """A metric of one run's episodes, as a fraction where its unit is points; NaN without a graded episode."""
     if frame["success"].isna().all():
         return float("nan")
     return estimate(name, frame.assign(seed=0), "").value / METRICS[name].scale
 
 
 def _sums(metric: Metric, graded: pd.DataFrame) -> "tuple[pd.Series[float], pd.Series[float]]":
-    """What each seed and unit has above and below the line."""
+    """Numerator and denominator of each seed and unit."""
     values: list[Any] = [graded.eval(expression, engine="python") for expression in (metric.above, metric.below)]
     above, below = (
         pd.Series(each, graded.index, dtype=float).groupby([graded["seed"], graded["unit"]]) for each in values

@@ -1,4 +1,4 @@
-"""The paper's numbers as data: paper.yaml beside this file, whose head says how it is written."""
+"""The paper's printed numbers as data (paper.yaml)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Value:
-    """A number as the paper prints it, without its unit, such as "93.33 ± 0.40" in points; words in the unit `text`."""
+    """A number, or words, as the paper prints them."""
 
-    printed: str
-    unit: str
+    printed: str  # without the unit, such as "93.33 ± 0.40" (mean and standard deviation)
+    unit: str  # a key of `units`; `text` for words
 
     @property
     def mean_printed(self) -> str:
@@ -47,75 +47,78 @@ class Value:
 
     @property
     def decimals(self) -> int:
-        """The number of printed decimals."""
+        """The number of decimals printed."""
         return len(self.mean_printed.partition(".")[2])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Cells that follow from others by `formula`: those of some rows or of some columns, on all lines of the other side
-    or `only` on these. Of an order that the prose states, `margin` is more than 0, with `ties` at least 0, on each of
-    the rows or columns of a table."""
+    """Cells that follow from other cells by a formula; or, under `comparisons`, an order that the prose states.
 
-    formula: str = ""
-    rows: Sequence[str] = ()
-    columns: Sequence[str] = ()
-    only: Sequence[str] = ()
-    assuming: str = ""
-    table: str = ""
-    margin: str = ""
-    ties: bool = False
-    where: str = ""
-    says: str = ""
+    A name of one word in a formula is a column of the cell's row, or, with `rows`, a row of its column. `this` is the
+    cell itself, ROW and COLUMN are its keys, table.row.column is any cell (a dash of the table's name is an
+    underscore), stated.key a number of the prose, and name.deviation a standard deviation.
+    """
+
+    formula: str = ""  # holds for every cell below
+    rows: Sequence[str] = ()  # the cells of these rows,
+    columns: Sequence[str] = ()  # or of these columns,
+    only: Sequence[str] = ()  # restricted to these columns, or rows
+    assuming: str = ""  # what the formula assumes and the paper does not state
+    table: str = ""  # of an order
+    margin: str = ""  # an order's formula for each of `rows` (of columns) or `columns` (of rows); it must be positive
+    ties: bool = False  # whether the margin may be 0
+    where: str = ""  # section
+    says: str = ""  # the order in words
 
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """A table. rows, columns: titles by key. units: by the key of a row or a column. cells: by row and column."""
+    """A table of the paper."""
 
-    key: str
+    key: str  # its LaTeX label, without `tab:`
     section: str
     gist: str
-    rows: Mapping[str, str]
+    rows: Mapping[str, str]  # titles by key
     columns: Mapping[str, str]
-    units: Mapping[str, str]
-    cells: Mapping[tuple[str, str], Value]
+    units: Mapping[str, str]  # by the key of a column, or of a row where rows differ
+    cells: Mapping[tuple[str, str], Value]  # by row and column; absent where the paper gives none (null)
     checks: tuple[Check, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stated:
-    """A number of the prose. `formula` is how it comes about, `reading` what its sentence says it is."""
+    """A number of the prose."""
 
     value: Value
-    where: str
+    where: str  # section
     says: str
-    formula: str = ""
-    reading: str = ""
-    assuming: str = ""
+    formula: str = ""  # how the paper arrives at it
+    reading: str = ""  # what its sentence says it is, where that differs
+    assuming: str = ""  # what the formula assumes and the paper does not state
 
 
 @dataclass(frozen=True, eq=False)
 class Paper:
-    """All of it, each by its key."""
+    """All printed numbers and stated orders, by key."""
 
     tables: Mapping[str, PrintedTable]
     stated: Mapping[str, Stated]
     comparisons: Mapping[str, Check]
 
     def table(self, key: str) -> PrintedTable:
-        """A table by its LaTeX label, without `tab:`. Raises DataError for an unknown one."""
+        """A table by its key. Raises DataError for an unknown key."""
         return _known(self.tables, key, "there is no table")
 
     def value(self, table: str, row: str, column: str) -> Value | None:
-        """A cell; None where the paper gives none. Raises DataError for an unknown table, row or column."""
+        """A cell, or None where the paper gives none. Raises DataError for an unknown table, row or column."""
         lines = self.table(table)
         _known(lines.rows, row, f"table {table!r} has no row")
         _known(lines.columns, column, f"table {table!r} has no column")
         return lines.cells.get((row, column))
 
     def statement(self, key: str) -> Stated:
-        """A number of the prose. Raises DataError for an unknown one."""
+        """A number of the prose. Raises DataError for an unknown key."""
         return _known(self.stated, key, "there is no stated number")
 
 
@@ -127,7 +130,7 @@ def _known(entries: Mapping[str, T], key: str, what: str) -> T:
 
 @cache
 def load_paper() -> Paper:
-    """The paper's numbers. Raises DataError for a file that is not written as its head says."""
+    """The paper's numbers. Raises DataError for an unquoted number, an unknown unit, or a missing cell."""
     return read_paper(SOURCE.read_text(encoding="utf-8"))
 
 

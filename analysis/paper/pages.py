@@ -15,19 +15,19 @@ LINKS = "../../results/tables/paper"
 
 
 def layouts(paper_tables: Sequence[PaperTable]) -> list[Table]:
-    """Each table in the paper's layout, and what compares its rows."""
+    """Each table in the paper's layout, followed by its table of differences, if it has one."""
     return [layout for table in paper_tables for layout in (table.layout, table.compared) if layout is not None]
 
 
 def files_of(paper_tables: Sequence[PaperTable], folder: Path) -> dict[Path, str]:
-    """Every table in every format; its CSV has a line a cell."""
+    """Every table in every format; its CSV has one line per cell."""
     files = tables.files_of(layouts(paper_tables), folder)
     return files | {folder / f"{table.name}.csv": table.csv for table in paper_tables}
 
 
 def save(paper_tables: Sequence[PaperTable], folder: Path, faults: Sequence[str] = ()) -> int:
-    """Write the tables, print how they stand, and say the faults of records, whose tables stay as they were; the exit
-    status, 1 where there are any."""
+    """Write the tables, print the counts of verdicts, and print the faults of records, whose tables stay unchanged.
+    Returns the exit status, 1 with a fault."""
     files = files_of(paper_tables, folder)
     write(files)
     for path in [] if faults else _left(files, folder):
@@ -44,20 +44,19 @@ def _said(faults: Sequence[str]) -> int:
 
 
 def check(paper_tables: Sequence[PaperTable], folder: Path, command: str, faults: Sequence[str] = ()) -> int:
-    """The exit status: 1 where a file is not what the records give, where none is there, and where records have
-    faults."""
+    """Print stale, missing and superfluous files, and the faults of records; returns the exit status, 1 with any."""
     files = files_of(paper_tables, folder)
     left = [] if faults else _left(files, folder)
     return max(told_stale([*changed(files), *left], command), _said(faults))
 
 
 def _left(files: dict[Path, str], folder: Path) -> list[Path]:
-    """Tables in the folder that are made no more."""
+    """The tables in a folder that no record gives any more."""
     return sorted(path for path in folder.glob("*.*") if path.suffix[1:] in FORMATS and path not in files)
 
 
 def _counts(paper_tables: Sequence[PaperTable]) -> pd.DataFrame:
-    """A row a table: how many of the cells that the paper prints have each verdict."""
+    """One row per table: the number of printed cells with each verdict."""
     rows = []
     for table in paper_tables:
         verdicts = table.cells.loc[table.cells["paper"].notna(), "verdict"]
@@ -68,7 +67,8 @@ def _counts(paper_tables: Sequence[PaperTable]) -> pd.DataFrame:
 
 
 def shown(name: str) -> Table:
-    """A table of committed records by its name, such as math_knowledge_toolcall_results_toy. Raises KeyError."""
+    """A table of the committed records, such as math_knowledge_toolcall_results_toy. Raises KeyError for another
+    name."""
     table = committed()[name.removesuffix(COMPARED)]
     layout = table.compared if name.endswith(COMPARED) else table.layout
     assert layout is not None
@@ -76,7 +76,7 @@ def shown(name: str) -> Table:
 
 
 def overview() -> pd.DataFrame:
-    """The paper's tables: what each has, whose runs it needs, and how its cells stand."""
+    """The paper's tables: contents, experiments that they need, and counts of verdicts."""
     paper_tables = [table for table in committed().values() if table.is_paper]
     counts = _counts(paper_tables)
     counts["Table"] = [f"[`{name}`]({LINKS}/{name}.md)" for name in counts["Table"]]

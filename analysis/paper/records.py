@@ -1,5 +1,5 @@
-"""What our records have for the cells of the paper's tables: the complete runs of a profile with their evaluations, and
-the settings that a run would have."""
+"""Our numbers for the cells of the paper's tables, from the complete runs of a profile with their evaluations, and from
+the configurations of the launchers."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -31,17 +31,17 @@ from rtpo.run.config import PROJECT
 PARTS = 5
 NOT_MEASURED = "not measured"
 SCALE = ("budget.rollouts", "budget.seconds", "budget.steps", "model.name")
-"""settings of a run of the experiment's own scale"""
+"""settings in which a run has the experiment's full scale"""
 Cell = Any
-"""a row of `analysis.paper.cells`"""
+"""a row of the frame of `analysis.paper.cells`"""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a cell has no number: NOT_RUN, or NOT_MEASURED with its reason."""
+    """Why a cell has no number."""
 
-    kind: str
-    why: str = ""
+    kind: str  # NOT_RUN or NOT_MEASURED
+    why: str = ""  # the reason of NOT_MEASURED
 
 
 Outcome = Estimate | Missing
@@ -49,13 +49,12 @@ Outcome = Estimate | Missing
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """The runs of results/<experiment>_<profile>_<task>/ by label, and their evaluations on benchmarks, a row each with
-    the run's label and whether it is of the final policy."""
+    """The runs of an experiment on a task, with their evaluations on benchmarks."""
 
-    folder: Path
+    folder: Path  # results/<experiment>_<profile>_<task>
     task: str
-    groups: Mapping[str, Frames]
-    evaluations: pd.DataFrame
+    groups: Mapping[str, Frames]  # runs by label
+    evaluations: pd.DataFrame  # `benchmarks` with the run's label, and is_final: whether of the final policy
 
     def final(self, benchmark: str) -> pd.DataFrame:
         """The evaluations of final policies on a benchmark."""
@@ -63,14 +62,14 @@ class Condition:
 
     @cached_property
     def left_out(self) -> list[str]:
-        """Runs and evaluations that are not complete, evaluations that a run lacks and another of its label has, and
-        those of a policy before the last."""
-        names, made = [f"{self.folder.name}/{path.name}" for path in unfinished(self.folder)], self.evaluations
+        """Names of incomplete runs and evaluations, of evaluations that only other runs of the label have, and of those
+        of a policy before the final one."""
+        names, each = [f"{self.folder.name}/{path.name}" for path in unfinished(self.folder)], self.evaluations
         for label, run in ((label, run) for label, group in self.groups.items() for run in group.names):
-            lacking = {*made.loc[made["label"] == label, "benchmark"]} - {*made.loc[made["run"] == run, "benchmark"]}
+            lacking = {*each.loc[each["label"] == label, "benchmark"]} - {*each.loc[each["run"] == run, "benchmark"]}
             begun = {path.name for path in unfinished(self.folder.parent / run)}
             names += [f"{run}/{name}" for name in sorted(lacking | begun)]
-        early = made[~made["is_final"].astype(bool)]
+        early = each[~each["is_final"].astype(bool)]
         return names + [f"{row.run}/{row.benchmark} (not of the trained policy)" for row in early.itertuples()]
 
 
@@ -87,8 +86,8 @@ class Records:
         return any(map(has_runs, folders))
 
     def _condition(self, experiment: str, role: str) -> Condition:
-        """The runs of an experiment on the task that stands for a role in the paper. Raises DataError for runs that
-        belong elsewhere, for evaluations that were not made alike, and for those of another run."""
+        """The runs of an experiment on the profile's task for a role. Raises DataError for runs of another profile or
+        task, for evaluations of another run, and for evaluations that differ in their settings."""
         task = tasks(self.profile)[role]
         folder = self.results / f"{experiment}_{self.profile}_{task}"
         if not has_runs(folder):
@@ -98,18 +97,19 @@ class Records:
             for run in frames.runs[frames.runs[key] != wanted].to_dict("records"):
                 where = f"lies in {folder.name!r}, which is for {wanted!r}"
                 raise DataError(f"{run['run']} says {key} {run[key]!r} and {where}: run it elsewhere.")
-        made = frames.benchmarks.merge(frames.runs[["run", "label", "policy_version"]], on="run", suffixes=("", "_run"))
-        made["is_final"] = made["policy_version"] == made["policy_version_run"]
-        for row in made[made["of_run"] != made["run"]].itertuples():
-            raise DataError(f"{row.run}/{row.benchmark} is an evaluation of {row.of_run!r}, not of the run it lies in.")
-        for benchmark, part in made[made["is_final"]].groupby("benchmark"):
+        runs = frames.runs[["run", "label", "policy_version"]]
+        evaluations = frames.benchmarks.merge(runs, on="run", suffixes=("", "_run"))
+        evaluations["is_final"] = evaluations["policy_version"] == evaluations["policy_version_run"]
+        for row in evaluations[evaluations["of_run"] != evaluations["run"]].itertuples():
+            raise DataError(f"{row.run}/{row.benchmark} is an evaluation of {row.of_run!r}: move it to that run.")
+        for benchmark, part in evaluations[evaluations["is_final"]].groupby("benchmark"):
             if part["alike"].nunique() > 1:
                 names = " and ".join(part.drop_duplicates("alike")["run"])
-                raise DataError(f"{names} were evaluated unalike on {benchmark}: evaluate them alike.")
-        return Condition(folder, task, groups(frames), made)
+                raise DataError(f"{names} were evaluated differently on {benchmark}: evaluate them with one setting.")
+        return Condition(folder, task, groups(frames), evaluations)
 
     def outcomes(self, cells: Mapping[str, Cell]) -> Mapping[str, Outcome]:
-        """What each cell of a table reads, by place."""
+        """The number of each cell of a table, or why it is missing, by place."""
 
         @cache
         def outcome(place: str) -> Outcome:
@@ -154,15 +154,15 @@ class Records:
         return replace(number, decoding=tuple(decodings), ungraded=ungraded)
 
     def shortfall(self, cells: Mapping[str, Cell], place: str) -> str:
-        """In what the runs of a cell, or of those that its formula reads, or their questions, are not of the
-        experiment's scale; "" in nothing."""
+        """How the runs or questions behind a cell fall short of the experiment's scale, in words; "" if they do not. A
+        formula has the shortfall of its first cell that has one."""
         cell = cells[place]
         if not cell.metric:
             return next(filter(None, (self.shortfall(cells, read) for read in reads(cell).values())), "")
         condition = self.condition(cell.experiment, cell.task)
         config, planned = condition.groups[cell.label].config, _composed(cell.experiment, self.profile, cell.task)
         for path in SCALE:
-            # records of before a limit have none
+            # older records lack newer limits
             ours, wanted = (OmegaConf.select(OmegaConf.create(tree), path) for tree in (config, planned))
             if ours != wanted:
                 return f"{path} of {condition.folder.name}/{cell.label} is {ours} and the experiment's {wanted}"
@@ -176,7 +176,8 @@ class Records:
 
 @lru_cache(maxsize=256)
 def _episodes(condition: Condition, label: str, benchmark: str, kind: str) -> pd.DataFrame:
-    """The episodes of a label with their seeds: on a benchmark, of its own evaluation, or first paths."""
+    """The episodes of a label with their seeds: of a benchmark, the runs' own evaluation, or training paths from a
+    task."""
     group = condition.groups[label]
     answers = group.answers
     if kind == "first_paths":
@@ -191,8 +192,8 @@ def _episodes(condition: Condition, label: str, benchmark: str, kind: str) -> pd
 
 
 def _chosen(frame: pd.DataFrame, where: Mapping[str, str], cell: Cell) -> pd.DataFrame:
-    """A seed's episodes of a cell: of its `where`, or its part of five of the graded ones as equal as can be, in order.
-    The prompts of a step are a run's own and go by their order to be paired with another run's."""
+    """A seed's episodes for a cell: those that match `where`, or fifth `part` of the graded ones. Runs train on
+    different prompts, so prompts are numbered in order, and paired across runs by number."""
     for key, value in where.items():
         frame = frame[[str(json.loads(meta).get(key)) == value for meta in frame["meta"]]]
     if cell.part:
@@ -204,9 +205,9 @@ def _chosen(frame: pd.DataFrame, where: Mapping[str, str], cell: Cell) -> pd.Dat
 
 
 def run_estimate(name: str, group: Frames) -> Estimate:
-    """One of RUN_METRICS over runs; its units are steps for the zero-advantage rate, and the runs themselves, which
-    only other seeds can tell about, for all else. The rate is of rows, since records count no groups; a run with fewer
-    steps than another counts nothing for those that it lacks."""
+    """One of RUN_METRICS over runs. The units of the zero-advantage rate are steps; it is over rows, since the frames
+    do not count groups, and a run with fewer steps adds nothing for the others. All other metrics have one number per
+    run, so only seeds vary."""
     runs = group.runs.set_index("seed")
     if name == "zero_advantage":
         trained = group.steps[group.steps["rows"] > 0].merge(group.runs[["run", "seed"]], on="run")
@@ -221,23 +222,23 @@ def run_estimate(name: str, group: Frames) -> Estimate:
     return ratio(above.fillna(0.0), above.notna().astype(float), RUNS)
 
 
-# the configurations that the launchers would run
+# the launchers' configurations
 
 
 def tasks(profile: str) -> Mapping[str, str]:
-    """The tasks of a profile by their role in the paper."""
+    """A profile's tasks, by their role in the paper."""
     return {str(role): str(task) for role, task in config_file("profile", profile).launch.tasks.items()}
 
 
 def _panel_size(benchmark: str) -> int:
-    """Questions of a whole benchmark: as many as its configuration asks for, or all rows of its set."""
+    """The number of questions of a full benchmark: the configured count, or all rows of its data set."""
     count = config_file("benchmarks", benchmark).held_out.get("count")
     return REGISTRY[benchmark].rows if count is None else int(count)
 
 
 @cache
 def config_file(group: str, name: str) -> Any:
-    """configs/<group>/<name>.yaml over the files that it begins with."""
+    """configs/<group>/<name>.yaml merged over the files in its `defaults`."""
     own: Any = OmegaConf.load(PROJECT / "configs" / group / f"{name}.yaml")
     bases = [base.partition("@")[0] for base in own.pop("defaults", ()) if isinstance(base, str) and base != "_self_"]
     return OmegaConf.merge(*(config_file(group, base) for base in bases), own)
@@ -245,14 +246,16 @@ def config_file(group: str, name: str) -> Any:
 
 @cache
 def _composed(experiment: str, profile: str, role: str) -> DictConfig:
-    """A run of an experiment without its algorithm, but for the fields that other files give one."""
+    """The configuration of an experiment's run without its algorithm. Fields of `algorithm` that other files set
+    stay."""
     task = tasks(profile)[role]
     return composed("train", [f"experiment={experiment}", f"profile={profile}", f"task={task}", "~algorithm", "seed=0"])
 
 
 @cache
 def _planned(experiment: str, profile: str, role: str, label: str) -> DictConfig:
-    """The run with one of its algorithms; to compose each of them with Hydra would take a third of a second."""
+    """The configuration with one of its algorithms, merged here because Hydra would take a third of a second for
+    each."""
     run = _composed(experiment, profile, role).copy()
     run.algorithm = OmegaConf.merge(config_file("algorithm", label), run.algorithm)
     return run

@@ -1,4 +1,4 @@
-"""The paper's settings as data (settings.yaml), and what a launcher's element has in their place."""
+"""The paper's settings as data (settings.yaml), and the values that the launchers' elements have instead."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,21 +29,21 @@ class PaperSetting:
     experiment: str = "*"  # a pattern of experiments
     task: str = "*"  # a pattern of tasks
     label: str = "*"  # a pattern of labels
-    deviation: str = ""  # the row of docs/method/deviations.md that says why ours is another
+    deviation: str = ""  # the row of docs/method/deviations.md with the reason why ours differs
     ours: Value = None  # our value, where there is a deviation
 
     @property
     def expected(self) -> Value:
-        """What elements must have."""
+        """The value that elements must have."""
         return self.ours if self.deviation else self.printed
 
     def concerns(self, experiment: str, run: RunConfig) -> bool:
-        """Whether an element of an experiment is meant."""
+        """Whether the setting applies to an element of an experiment."""
         names = ((experiment, self.experiment), (run.task.name, self.task), (run.label, self.label))
         return all(fnmatchcase(name, pattern) for name, pattern in names)
 
     def value(self, run: RunConfig) -> Value:
-        """What a run has in its place. Raises KeyError for a setting that the run does not have."""
+        """A run's value of this setting. Raises KeyError for a run without it."""
         if count := COUNTS.get(self.setting):
             return count(run)
         if self.setting.startswith("evaluate."):
@@ -56,7 +56,7 @@ def _chains(run: RunConfig) -> int:
 
 
 def _first_paths(run: RunConfig) -> int | None:
-    """Paths of training that begin at a task: trunks, pairs or chains of all steps."""
+    """Training paths from a task: the trunks, pairs, chains or trees of all steps."""
     if run.budget.steps is None:
         return None
     each = next(run.algorithm[name] for name in ("trunks", "pairs", "chains", "trees") if name in run.algorithm)
@@ -69,12 +69,12 @@ COUNTS: Mapping[str, Callable[[RunConfig], Value]] = {
     "chains": lambda run: _chains(run),
     "first_paths": _first_paths,
 }
-"""numbers that follow from several fields. chains: rollouts a prompt. prompts: whose rollouts the budget holds"""
+"""numbers that follow from several fields. chains: rollouts per prompt. prompts: as many as the budget pays for"""
 
 
 @cache
 def paper_settings() -> tuple[PaperSetting, ...]:
-    """All, in the file's order. Raises pydantic's ValidationError for a field that is missing, unknown or wrong."""
+    """All settings, in the file's order. Raises pydantic's ValidationError for a missing, unknown or invalid field."""
     rows = yaml.load(FILE.read_bytes(), SAFE_LOADER)
     return tuple(TypeAdapter(list[PaperSetting], config=None).validate_python(rows))
 

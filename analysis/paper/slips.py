@@ -1,7 +1,7 @@
-"""The paper's numbers recomputed from one another, and those that do not agree.
+"""The paper's numbers recomputed from each other, and those that do not agree.
 
-A formula is arithmetic of cells (`analysis.paper.formulas`). Its inputs are rounded: a decimal stands for all numbers
-that round to it, an integer for itself. A printed number agrees when some inputs give a number that rounds to it.
+A formula's inputs (`analysis.paper.formulas`) are rounded: a decimal stands for all numbers that round to it, an
+integer for itself. A printed number agrees if some inputs give a number that rounds to it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,39 +17,36 @@ from rtpo.errors import DataError
 
 ARITHMETIC, READING, ORDER, EXPECTATION = "arithmetic", "reading", "order", "expectation"
 KINDS = (ARITHMETIC, READING, ORDER, EXPECTATION)
-"""other printed numbers do not give it; it is not what its sentence says; an order that does not hold; it does not
-follow under an assumption that the paper does not state, and need not be wrong"""
+"""kinds of slips: a number does not follow from others; it is not what its sentence says; an order does not hold; a
+number does not follow under an assumption that the paper does not state, so it may be right"""
 
 
 @dataclass(frozen=True)
 class Recomputed:
-    """A printed number, or a stated order, beside what others give.
+    """A printed number or a stated order, with its recomputed value."""
 
-    `place` is table.row.column, stated.key or comparisons.key.line; `where` the paper's section.
-    """
-
-    kind: str
-    place: str
-    where: str
+    kind: str  # one of KINDS
+    place: str  # table.row.column, stated.key or comparisons.key.line
+    where: str  # section
     printed: str
     recomputed: str
-    sentence: str
+    sentence: str  # what it is, and from what it is recomputed
     agrees: bool
 
 
 @cache
 def recomputed(paper: Paper) -> list[Recomputed]:
-    """Everything of the paper that can be recomputed, in its order. Raises DataError for a formula that cannot be."""
+    """All recomputable numbers and orders, in the paper's order. Raises DataError for an invalid formula."""
     return [*_cells(paper), *_stated(paper), *_orders(paper)]
 
 
 def slips(paper: Paper) -> list[Recomputed]:
-    """What does not agree, in the paper's order. Raises DataError as `recomputed` does."""
+    """The numbers and orders that do not agree, in the paper's order. Raises as `recomputed` does."""
     return [each for each in recomputed(paper) if not each.agrees]
 
 
 def frame(kind: str) -> pd.DataFrame:
-    """The slips of one of KINDS, a row each."""
+    """The slips of one of KINDS, one per row."""
     chosen = [slip for slip in slips(load_paper()) if slip.kind == kind]
     rows = [(f"`{slip.place}`", slip.where, slip.printed, slip.recomputed, slip.sentence) for slip in chosen]
     return pd.DataFrame(rows, columns=["Place", "Section", "Printed", "Recomputed", "What, and from what"])
@@ -82,7 +79,7 @@ def _stated(paper: Paper) -> Iterator[Recomputed]:
 
 
 def _orders(paper: Paper) -> Iterator[Recomputed]:
-    """The stated orders, line by line."""
+    """The stated orders, one for each of their lines."""
     for key, order in paper.comparisons.items():
         table = paper.table(order.table)
         for line in (*order.rows, *order.columns):
@@ -94,7 +91,7 @@ def _orders(paper: Paper) -> Iterator[Recomputed]:
 
 
 def _lines(table: str, line: str, *, is_column: bool) -> str:
-    """Where the names of a column's, or a row's, formula stand."""
+    """A template for the place of a one-word name in the formula of a column or a row."""
     return f"{table}.{{}}.{line}" if is_column else f"{table}.{line}.{{}}"
 
 
@@ -104,16 +101,16 @@ def _assuming(what: str) -> str:
 
 def _number(kind: str, place: str, where: str, value: Value, span: tuple[Fraction, ...], says: str) -> Recomputed:
     if value.exact is None:
-        raise DataError(f"{place} is words: a formula cannot give it.")
+        raise DataError(f"{place} is text: remove its formula.")
     (middle, low, high), half = span, _half_unit(value, integer=Fraction(1, 2))
     agrees = abs(middle - value.exact) <= half or (low < value.exact + half and high > value.exact - half)
     return Recomputed(kind, place, where, value.mean_printed, _like(middle, value.mean_printed), says, agrees)
 
 
 def _range(paper: Paper, formula: str, lines: str = "", this: str = "") -> tuple[Fraction, Fraction, Fraction]:
-    """A formula's value at the printed inputs, and its least and greatest over all that round to them, but for `this`.
-    It rises or falls with each input throughout so small a range. Raises DataError for a name that the paper does not
-    give."""
+    """A formula's value at the printed inputs, and its minimum and maximum over all inputs that round to them, with
+    `this` fixed. Assumes that the formula is monotonic in each input over this small range. Raises DataError for a name
+    without a number in the paper."""
     values = {name: _value(paper, name, lines, this) for name in formulas.names(formula)}
     middle = {name: value.exact for name, value in values.items() if value.exact is not None}
 
@@ -131,7 +128,7 @@ def _range(paper: Paper, formula: str, lines: str = "", this: str = "") -> tuple
 
 
 def _value(paper: Paper, name: str, lines: str, this: str) -> Value:
-    """What a name of a formula stands for. lines: where a name of one word stands. this: the formula's own place."""
+    """The number that a formula's name means. lines: the template (`_lines`). this: the formula's own place."""
     if name.endswith(".deviation"):
         number = _value(paper, name.removesuffix(".deviation"), lines, this)
         return Value(f"{float(number.deviation):.2f}", number.unit)
@@ -150,14 +147,15 @@ def _value(paper: Paper, name: str, lines: str, this: str) -> Value:
 
 
 def _half_unit(value: Value, integer: Fraction) -> Fraction:
-    """Half a unit of the last decimal; `integer` for one without decimals; 0 for a printed fraction."""
+    """Half a unit of the last printed decimal; `integer` without decimals; 0 for a fraction such as 1/2."""
     if "/" in value.printed:
         return Fraction(0)
     return Fraction(1, 2 * 10**value.decimals) if value.decimals else integer
 
 
 def _like(number: Fraction, printed: str) -> str:
-    """A number with the sign, separators and decimals of one that is printed; one decimal where that is whole."""
+    """A number in the format of a printed one: its sign, separators and decimals. Beside a printed integer, a number
+    that is not whole gets one decimal."""
     decimals = len(printed.partition(".")[2]) or int(number.denominator != 1)
     scaled = int(abs(number) * 10**decimals + Fraction(1, 2))
     sign = "-" if number < 0 else "+" if printed.startswith("+") else ""

@@ -1,9 +1,8 @@
-"""The paper's tables from our records: a frame of cells, the paper's layout, and the differences of one row.
+"""The paper's tables from our records: a frame of cells, the paper's layout, and the differences from one row.
 
-A cell is judged by the one rule (`stats.verdict`): it `agrees` where the paper's number lies in our 95 % interval, its
-rounding included, and is `undecided` where that interval is too wide to tell; else ours is `higher` or `lower`. A
-number without an interval has `no interval`. What was made at another scale than the experiment's is `not compared`.
-Tables of other profiles than the paper's have nothing printed beside them.
+A cell `agrees` if our 95 % interval, widened by the paper's rounding, contains the paper's number (`stats.verdict`). It
+is `undecided` if the interval is also too wide; otherwise ours is `higher` or `lower`. A number without an interval has
+`no interval`. Runs below the experiment's scale are `not compared`. Tables of other profiles show no printed numbers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,19 +27,19 @@ from rtpo.run.config import PROJECT
 
 NOT_COMPARED, NO_INTERVAL, AGREES, HIGHER, LOWER = "not compared", "no interval", "agrees", "higher", "lower"
 COMPARED = "_compared"
-"""ends the name of a table of differences"""
+"""suffix of the name of a table of differences"""
 COUNTS = ("count", "questions", "setting")
-"""units of what is printed without rounding"""
+"""units whose printed numbers are not rounded"""
 POINTS_WIDTH, RELATIVE_WIDTH = 10.0, 0.25
-"""the widest half of an interval in which a number agrees: in points, and of all else a part of the paper's number"""
+"""the widest half-interval that can agree: in points; for other units, relative to the paper's number"""
 DECIMALS = {"points": 2, "percent": 2, "turns": 2, "hours": 2, "gpu_hours": 2, "ratio": 3}
-"""of our numbers where the paper prints none; one for other units"""
+"""decimals of our numbers without a printed one, by unit; 1 for other units"""
 ONE_DECIMAL = ("calls", "questions", "count", "points", "percent")
-"""which have one at least, since ours are means"""
+"""units in which ours have at least one decimal, since they are means"""
 
 
 def verdict(printed: Value | None, outcome: Outcome, why: str = "") -> str:
-    """By the rule of the module. why: why ours is not of what the paper's is."""
+    """The verdict on a cell, as the module says. why: the reason not to compare, if there is one."""
     if isinstance(outcome, Missing):
         return outcome.kind
     if printed is None or printed.number is None or not isfinite(outcome.value):
@@ -58,17 +57,17 @@ def verdict(printed: Value | None, outcome: Outcome, why: str = "") -> str:
 
 @dataclass(frozen=True, eq=False)
 class PaperTable:
-    """A table of a profile's records. name: its files'."""
+    """A table of a profile's records."""
 
-    name: str
+    name: str  # of its files
     plan: TablePlan
     records: Records
-    is_paper: bool
+    is_paper: bool  # whether the profile has the paper's scale
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """The cells of the plan with `outcome`, `verdict` and `why` there is no number or verdict. Raises DataError for
-        records that are damaged, changed, of another schema, or not alike."""
+        """The plan's cells with their `outcome` and `verdict`, and with `why` either is missing. Raises DataError for
+        records that are damaged, changed, of another schema, or not comparable."""
         plan: dict[str, Any] = {str(cell.Index): cell for cell in self.plan.cells.itertuples()}
         rows, outcomes = [], self.records.outcomes(plan)
         for place, cell in plan.items():
@@ -83,7 +82,7 @@ class PaperTable:
 
     @property
     def estimates(self) -> "pd.Series[Any]":
-        """Our numbers that are not known exactly, by place."""
+        """Our numbers by place, without exact ones."""
         outcomes = self.cells["outcome"]
         return outcomes[[isinstance(each, Estimate) and not each.is_exact for each in outcomes]]
 
@@ -93,14 +92,14 @@ class PaperTable:
 
     @property
     def csv(self) -> str:
-        """A line a cell, numbers as numbers. What is not there is empty; a number that is known has itself as
-        interval."""
+        """One line per cell, with plain numbers. Missing values are empty; the interval of an exact number is the
+        number itself."""
         text: str = pd.DataFrame(map(_line, self.cells.itertuples())).to_csv(index=False, float_format="%.10g")
         return text
 
     @cached_property
     def layout(self) -> Table:
-        """A row for what the paper prints of each of its rows, and one for ours."""
+        """The paper's layout: each row of the paper, and ours below it."""
         titles = dict(zip(self.cells["column"], self.cells["column_title"], strict=True))
         estimates, lines = self.estimates, list[tuple[str | Number, ...]]()
         common = _seeds(estimates)
@@ -123,7 +122,7 @@ class PaperTable:
         return _laid_out(self.name, header, lines, caption, list(self._notes()), common)
 
     def _notes(self) -> Iterator[str]:
-        """What is to be known of the numbers."""
+        """The notes under the table."""
         cells = self.cells
         yield from self.plan.notes
         if self.is_paper and any(cells["benchmark"]):
@@ -145,7 +144,7 @@ class PaperTable:
 
     @cached_property
     def compared(self) -> Table | None:
-        """The differences of one row from the others, paired by seed and question; None without any."""
+        """The differences between one row and each other row, paired by seed and question; None without any."""
         first, columns, estimates = self.plan.compared, self.plan.compared_on, self.estimates
         cells, own = self.cells, [f"{self.plan.compared}.{column}" for column in self.plan.compared_on]
         lines, compared = list[tuple[str | Number, ...]](), list[Estimate]()
@@ -172,7 +171,8 @@ def _laid_out(
     notes: Sequence[str],
     common: str,
 ) -> Table:
-    """common: the seeds that all numbers have, which the caption says in place of the second column; "" of several."""
+    """A table whose second column is seeds. common: the seeds of all numbers, "" if they differ; if they agree, the
+    caption states them, and the column is dropped."""
     if common:
         caption = f"{caption} Our means are over {common}."
         if all(line[1] in ("", common) for line in lines):
@@ -189,7 +189,7 @@ def _printed(cell: Any) -> str:
 
 
 def _ours(cell: Any, has_seeds: bool) -> str | Number:
-    """A cell of the layout; has_seeds: it says its own number of seeds."""
+    """Our cell of the layout. has_seeds: whether it states its own number of seeds."""
     if cell is None:
         return ""
     if isinstance(cell.outcome, Missing):
@@ -206,13 +206,13 @@ def _ours(cell: Any, has_seeds: bool) -> str | Number:
 
 
 def _seeds(estimates: Iterable[Estimate]) -> str:
-    """How many seeds all of them have; "" where they differ."""
+    """The number of seeds of all estimates, in words; "" if they differ."""
     counts = {each.seeds for each in estimates}
     return counted(counts.pop(), "seed") if len(counts) == 1 else ""
 
 
 def _tested(differences: Sequence[Estimate], units: Sequence[str]) -> Iterator[Number]:
-    """A row of differences, those bold that Holm's correction over the row leaves."""
+    """A row of differences, bold where p < 0.05 by Holm's correction over the row."""
     known = {place: each.p_value for place, each in enumerate(differences) if not isnan(each.p_value)}
     adjusted = dict(zip(known, holm(list(known.values())), strict=True))
     is_mixed = not _seeds(differences)
@@ -223,7 +223,7 @@ def _tested(differences: Sequence[Estimate], units: Sequence[str]) -> Iterator[N
 
 
 def _about(estimates: Sequence[Estimate]) -> Iterator[str]:
-    """At which decoding our numbers are, and what their intervals say."""
+    """Notes on the decoding of our numbers, and on their intervals."""
     if decodings := dict.fromkeys(text for each in estimates for text in each.decoding):
         yield f"Ours are at {' and '.join(decodings)}."
     if estimates:
@@ -246,12 +246,13 @@ def _line(cell: Any) -> dict[str, Any]:
     }
 
 
-# all of them
+# all tables
 
 
 def planned(results: Path) -> dict[str, PaperTable]:
-    """Every table of every profile by its name, with _<profile> after it of another profile than the paper's: the
-    paper's in its order, then those written for a profile, and the paper's whose tasks it has."""
+    """Every table of every profile, by name; tables of other profiles than the paper's end in _<profile>. The paper's
+    come first, in its order. Another profile has the tables written for it. It also has those of the paper's tables
+    that need no benchmark, or all if its tasks are the paper's."""
     plans, tables = load_plans(), {}
     profiles = sorted(path.stem for path in (PROJECT / "configs" / "profile").glob("*.yaml"))
     for profile in sorted(profiles, key=lambda name: name != plans.profile):
@@ -266,18 +267,18 @@ def planned(results: Path) -> dict[str, PaperTable]:
 
 @cache
 def committed() -> dict[str, PaperTable]:
-    """Those of the project's own records, read once."""
+    """The tables of the project's own records."""
     return planned(PROJECT / "results")
 
 
 def all_tables(results: Path) -> tuple[list[PaperTable], list[str]]:
-    """The tables of the paper's profile, and of the others those that have complete runs; and a sentence for each fault
-    of records that are damaged, changed, of another schema, or not alike, without the tables that need them."""
+    """The tables of the paper's profile, and those of other profiles with complete runs. Also one sentence per fault of
+    damaged, changed or incomparable records; tables that need these records are left out."""
     tables, faults = [], []
     for each in planned(results).values():
         try:
             if each.is_paper or (each.records.has_runs(each.plan.experiments) and each.has_data):
-                _ = each.layout, each.compared  # which read all that the table needs
+                _ = each.layout, each.compared  # they read all records that the table needs
                 tables.append(each)
         except DataError as error:
             faults.append(str(error))
@@ -285,8 +286,8 @@ def all_tables(results: Path) -> tuple[list[PaperTable], list[str]]:
 
 
 def named(results: Path, name: str) -> PaperTable:
-    """A table by its name. Raises DataError for an unknown name, and for one without any data, saying which command
-    would make them."""
+    """A table by its name. Raises DataError for an unknown name, and for a table without data, with the command that
+    makes them."""
     tables = planned(results)
     if name not in tables:
         raise DataError(f"There is no table {name!r}; {nearest(name, tables)}.")

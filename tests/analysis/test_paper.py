@@ -9,7 +9,7 @@ from analysis.claims import claims
 from analysis.paper import cells
 from analysis.paper.numbers import SOURCE, load_paper, read_paper
 from analysis.paper.slips import recomputed, slips
-from rtpo.errors import DataError
+from rtpo.errors import RTPOError
 
 
 def test_a_mistyped_number_is_seen() -> None:
@@ -31,11 +31,12 @@ def test_a_wrong_name_or_number_is_refused() -> None:
         (SOURCE, '"97.50", "73.33"', '"97.50"', "'arpo'"),
         (SOURCE, "attempted - executed", "attempted - wrong", "'wrong'"),
         (cells.SOURCE, "metric: ended}", "metric: endd}", "'endd'"),
+        (cells.SOURCE, "metric: ended}", "metrc: ended}", "metrc is not a field of CellEntry"),
         (cells.SOURCE, "on_rate - off_rate", "on_rate - of_rate", "'gaia.of_rate'"),
         (claims.FILE, 'read: "rtpo.overall_acc', 'read: "rtpo.overal_acc', "'rtpo.overal_acc'"),
         (claims.FILE, "table: math_results", "table: math_result", "'math_result'"),
     ):
         text = file.read_text(encoding="utf-8")
         assert old in text
-        with pytest.raises(DataError, match=named):
+        with pytest.raises(RTPOError, match=named):
             READERS[file](text.replace(old, new, 1))
