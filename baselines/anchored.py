@@ -140,8 +140,8 @@ def check(config: AnchoredConfig) -> list[str]:
     problems = check_grpo(config)
     if config.shrinkage <= 0:
         problems.append(
-            f"algorithm.shrinkage is {config.shrinkage}: a state that only one path reached needs the baseline of the "
-            "turn before; use a number above 0."
+            f"algorithm.shrinkage is {config.shrinkage}: with 0, a state that only one path reached has "
+            "no baseline; use a number above 0."
         )
     if not 0 <= config.forks <= config.chains - 2:
         problems.append(

@@ -22,11 +22,11 @@ from rtpo.verbs import Algorithm, Harness, PathConfig
 
 @dataclass(frozen=True)
 class ARPOConfig(PathConfig):
-    """paths: finished paths of a prompt, 2 or more. roots: paths begun at once.
+    """paths: finished paths of a prompt, 2 or more. roots: paths that start together at S_0.
     rule: when a path branches (see the module). alpha: the rule's constant. beta: weight of dH.
     tau: threshold of the `threshold` rule; null for `probabilistic`.
     entropy_tokens, top_logprobs: a turn's entropy covers its first `entropy_tokens` tokens and the `top_logprobs`
-        largest log-probs of each. Its unit is ln |V|. It is the tokens' sum (`probabilistic`) or mean (`threshold`).
+        largest log-probs of each. The unit is ln |V|; `probabilistic` sums over tokens, `threshold` averages.
     advantage: `soft` gives all tokens of a path its own z-score; `hard` gives a turn the mean z-score of the paths that
         share it.
     """

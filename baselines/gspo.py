@@ -14,7 +14,7 @@ from rtpo.verbs import Algorithm, SequenceClip
 class GSPOConfig(grpo.GRPOConfig):
     """dual_clip: null; the loss has no dual clip for a sequence's ratio.
     old_logprobs: the ratio's denominator. The narrow clip ranges of GSPO's paper need ratios that start at 1. Under
-        flattened history, ratios to the engine's log-probs (`rollout`) do not.
+        flattened history, ratios to the engine's log-probs (`rollout`) do not start there.
 
     A flattened chain is one row, so it has one ratio; with recorded contexts each turn has its own.
     """

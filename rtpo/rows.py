@@ -51,7 +51,7 @@ def trajectory_rows(
     *,
     first_k: int | None = None,
 ) -> list[TrainRow]:
-    """The rows of a path's turns from `first_k` on: by default its own turns, with 0 also the inherited ones.
+    """The rows of a path's turns from `first_k` on. Default: the turns that it sampled itself; 0 gives all turns.
 
     `recorded` gives one row for each turn; `flattened` gives one row, with c_0, earlier turns and feedback off the
     mask. `advantage` is one number, or one for each trained turn, or one for each trained token. `weight` is the path's

@@ -220,7 +220,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rollout:
-    """One sampled path. `turns` runs from turn 0; those before `start_k` are the history it was forked with."""
+    """One sampled path. `turns` runs from turn 0; those before `start_k` are inherited from its parent."""
 
     uid: str
     task: Task

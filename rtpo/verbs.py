@@ -142,8 +142,7 @@ class Harness(Protocol):
 
     @property
     def budget_share(self) -> float:
-        """The share of the rollout budget that was charged before this step: 0 or more, below 1, constant within a
-        step."""
+        """The share of the rollout budget charged before this step, in [0, 1); constant within a step."""
         ...
 
     @property
@@ -158,7 +157,7 @@ class Harness(Protocol):
     def log(self, name: str, value: float) -> None:
         """Record a finite number for this step, under `algorithm` in its line of steps.jsonl and in tracking.
 
-        Raises AlgorithmError for an invalid name or value, and for a name's second number.
+        Raises AlgorithmError for an invalid name or value, and for a repeated name.
         """
         ...
 
@@ -194,7 +193,7 @@ class Harness(Protocol):
     def update(
         self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
     ) -> Update:
-        """Train on rows. Mini-batches have whole groups, as equally many as possible; each is one optimizer step.
+        """Train on rows. Mini-batches hold whole groups, in numbers as equal as possible; each is one optimizer step.
 
         A mini-batch without any gradient (all advantages 0, no KL) takes no step. before: whether to return the rows'
         log-probs before the update.

@@ -1,8 +1,8 @@
 """GRPO with nearly exact state baselines: rungs c, d and e of the ladder (docs/method/methods.md).
 
 The baseline of a chain's turn k is V(S_k), the mean return of many continuations of its boundary. Continuations are not
-charged to the budget: the rungs show what such credit is worth at best, and are no methods to compare. Without `fresh`,
-V(S_0) is the group's mean, the chain's own return included.
+charged to the budget: the rungs show what such credit is worth at best, and are not methods to compare. V(S_0) is the
+group's mean, the chain's own return included, except with `fresh`.
 """
 
 from collections import defaultdict
@@ -145,7 +145,7 @@ def check(config: StateValuesConfig) -> list[str]:
     if config.fresh and config.continuations < max(2, config.chains):
         problems.append(
             f"algorithm.fresh is true, algorithm.continuations {config.continuations} and algorithm.chains "
-            f"{config.chains}: chains in one state train different continuations; use at least as many continuations."
+            f"{config.chains}: chains in one state train different continuations; use as many continuations or more."
         )
     return problems
 

@@ -27,7 +27,7 @@ SHOWN = 300
 """characters of a reply that a message quotes"""
 
 _PASSING = (408, 425, 429)
-"""statuses of client errors that may pass, so the request is tried again"""
+"""statuses of temporary client errors: the request is tried again"""
 
 LEAST_SECRET = 8
 """characters of the shortest key that is blanked"""

@@ -2,7 +2,7 @@
 rounding.
 
 The third one moves every position by SHIFT. Rotary attention depends only on distances, so exact numbers would not
-change, but every product is rounded anew. The change is called the floor; it holds for any precision and hardware.
+change, but every product is rounded anew. The change is called the floor. This works at any precision, on any hardware.
 """
 
 import math

@@ -194,7 +194,7 @@ def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: in
         rank = int(np.argmin(loads))
         held[rank].append(number)
         loads[rank] += costs[number]
-    # each of several ranks has a tree of blank rows, to be filled until all ranks have as many rows
+    # each of several ranks has a tree of blank rows, which grows until all ranks have equally many rows
     blank = [(BLANK, [-1] * together)] if ranks > 1 else []
     parts = [[*((int(sizes[number]), trees[number]) for number in sorted(own)), *blank] for own in held]
     count = max(len(by_length([size for size, _ in part], limit)) for part in parts)

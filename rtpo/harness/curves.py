@@ -57,10 +57,10 @@ class Curve:
             return value
         updates = line["updates"]
         if "<phase>" in self.key:
-            return {name: _mean(updates[at.start : at.stop], self.of, self.by) for name, at in PLACES.items()}
+            return {name: _mean(updates[span.start : span.stop], self.of, self.by) for name, span in PLACES.items()}
         if "<turn>" in self.key:
             trained = {k for update in updates for k in update["trained_turns"]}
-            turns = {name: [k for k in trained if k in at] for name, at in PLACES.items()}
+            turns = {name: [k for k in trained if k in span] for name, span in PLACES.items()}
             return {name: _mean(updates, self.of, self.by, members) for name, members in turns.items()}
         return _mean(updates, self.of, self.by)
 

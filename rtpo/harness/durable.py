@@ -29,9 +29,8 @@ class Done:
 class DurableHarness:
     """A `rtpo.verbs.Harness` that keeps the verbs' results.
 
-    done: the verbs done in the current step; a continued step starts with those of its save. between_phases: called
-    with
-        `done` before each new synchronisation, unless this is the step's first verb.
+    done: the verbs done in the current step; a continued step starts with those of its save.
+    between_phases: called with `done` before each new synchronisation, unless this is the step's first verb.
     """
 
     def __init__(self, harness: Harness, done: Sequence[Done], between_phases: Callable[[list[Done]], None]) -> None:

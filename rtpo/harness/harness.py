@@ -38,7 +38,7 @@ CHECKED_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Says that an update trained turn k of a path; the turn may be inherited.
+    """Turn k of a path, as trained by an update; the turn may be inherited.
 
     update: index among the step's updates. advantage: mean over the turn's tokens. group: the path's comparison group.
     """
@@ -89,8 +89,7 @@ class AgentHarness(StepNotes):
     """`rtpo.verbs.Harness` on a backend.
 
     engine_kl_limit: bound of `mismatch/engine/kl_clipped`, in nats a token. Above it, the harness assumes that the
-    engine
-        does not hold the weights that it reports.
+        engine does not hold the weights that it reports.
     samples_per_rollout: number of rollouts from tasks that each call keeps for the records. Rollouts forked from kept
         rollouts are kept too, so trees are complete.
     always_push: push the weights at every synchronisation, even unchanged ones, so that it always empties the caches.
@@ -199,19 +198,19 @@ class AgentHarness(StepNotes):
         plan = scoring(
             rows, loss, minibatches, share=self._scored_share, all_before=before, rng=self._draws("scored_share")
         )
-        of_token = np.repeat(np.arange(len(rows)), [row.mask.sum() for row in rows])
-        known = np.full((2, len(of_token)), np.nan, np.float32)  # log-probs and entropies before the update
+        row_of_token = np.repeat(np.arange(len(rows)), [row.mask.sum() for row in rows])
+        before_update = np.full((2, len(row_of_token)), np.nan, np.float32)  # log-probs and entropies
 
         def note(indices: Sequence[int], scores: TokenScores) -> None:
             _check_finite(scores)
-            known[:, np.isin(of_token, indices)] = scores.logprobs, scores.entropy
+            before_update[:, np.isin(row_of_token, indices)] = scores.logprobs, scores.entropy
 
         if plan.before:
             note(plan.before, self._score([rows[i] for i in plan.before]))
         recorded = self._score(plan.recorded).logprobs if plan.recorded else None
         engine = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
-        # views of `known`: later epochs read what the first step fills in
-        old = _by_row(rows, known[0] if loss.old_logprobs == "recompute" else engine)
+        # views of `before_update`: later epochs read what the first step fills in
+        old = _by_row(rows, before_update[0] if loss.old_logprobs == "recompute" else engine)
         steps, results = self._train(rows, old, loss, epochs, minibatches, scored=bool(plan.served)), []
         if plan.served:
             with self._timed("update"):
@@ -219,7 +218,7 @@ class AgentHarness(StepNotes):
             assert results[0].scores is not None
             note(plan.served, results[0].scores)
         measured = [rows[i] for i in plan.measured]
-        logprobs, entropy = known[:, np.isin(of_token, plan.measured)]
+        logprobs, entropy = before_update[:, np.isin(row_of_token, plan.measured)]
         metrics = diagnostics.update_metrics(rows, measured, logprobs, entropy, recorded)
         self._check_engine(measured, metrics)
         with self._timed("update"):
@@ -230,7 +229,7 @@ class AgentHarness(StepNotes):
         self.ledger.count_update(rows)
         self.step_log.note_training(rows)
         self.step_log.updates.append(metrics)
-        return Update(len(results), self.policy_version, _by_row(rows, known[0]) if before else [])
+        return Update(len(results), self.policy_version, _by_row(rows, before_update[0]) if before else [])
 
     def sync(self) -> int:
         return self._sync("sync")
@@ -256,8 +255,8 @@ class AgentHarness(StepNotes):
     def text(self, rollout: Rollout) -> str:
         """A path as text: its opening, then each reply and its answer, thinking included."""
         opening = [turn.context_ids for turn in rollout.turns[:1]]
-        answered = [ids for turn in rollout.turns for ids in (turn.output_ids, turn.feedback_ids)]
-        return self._world.chat.decode([token for ids in (*opening, *answered) for token in ids.tolist()])
+        exchanges = [ids for turn in rollout.turns for ids in (turn.output_ids, turn.feedback_ids)]
+        return self._world.chat.decode([token for ids in (*opening, *exchanges) for token in ids.tolist()])
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Save weights and optimizer into `folder`. Returns the rest of the harness's state, for `load`."""
