@@ -4,6 +4,7 @@ On CUDA it is FlexAttention with a block mask. On a CPU it is torch's attention 
 hundred keys, while a mask of all pairs of nodes would compute thousands.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface
 from transformers.integrations.flex_attention import flex_attention_forward
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.integrations.sdpa_attention import repeat_kv
 
 from rtpo.errors import MachineError
 
@@ -97,7 +98,7 @@ def attend(
     """The attention of a transformers layer. query: [1, heads, nodes, size]; key, value: [1, kv heads, nodes, size].
     Raises MachineError if torch would compile FlexAttention for more than KERNELS kinds of shapes."""
     if not isinstance(mask, BlockMask):
-        return _run_by_run(module, query, key, value, mask, **terms), None
+        return _run_by_run(query, key, value, mask, terms.get("scaling")), None
     try:
         # set here, since torch's settings hold for one thread, and another thread computes gradients
         with torch._dynamo.config.patch(recompile_limit=KERNELS, fail_on_recompile_limit_hit=True):
@@ -118,6 +119,17 @@ class Run:
     keys: Tensor | None
     mask: Tensor | None
 
+    def of_path(self, x: Tensor, own: slice) -> Tensor:
+        """Of keys or values, those that the run's nodes attend to. own: the place of these nodes."""
+        return x[:, :, own] if self.keys is None else x.index_select(2, self.keys)
+
+    def masked(self, query: Tensor) -> dict[str, Any]:
+        """The settings of an attention that sees what the run's nodes attend to."""
+        if self.mask is None:
+            return {"is_causal": True}
+        scores = torch.zeros_like(self.mask, dtype=query.dtype).masked_fill_(~self.mask, -torch.inf)
+        return {"is_causal": False, "attn_mask": scores}
+
 
 def runs(end: Tensor) -> list[Run]:
     """Divide trees after each leaf. end: [nodes], as in `rtpo.core.trees.Forest`."""
@@ -133,25 +145,67 @@ def runs(end: Tensor) -> list[Run]:
     return parts
 
 
+_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_attention_gradient = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 _runs = WeakTensorKeyDictionary()
 """the runs of each mask; all layers of a forward pass get the same mask"""
 
 
-def _run_by_run(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **terms: Any) -> Tensor:
+def _run_by_run(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
     """[1, nodes, heads, size]. A run attends only to its own path, a small part of the tree."""
     parts = _runs.get(mask)
     if parts is None:
         parts = _runs[mask] = runs(mask[0, 0, 0])
-    outputs, start = [], 0
+    groups = query.shape[1] // key.shape[1]
+    mixed: Tensor = _Paths.apply(query, repeat_kv(key, groups), repeat_kv(value, groups), parts, scaling)
+    return mixed.transpose(1, 2)
+
+
+class _Paths(torch.autograd.Function):
+    """Attention of each run to its path: [1, heads, nodes, size], as query, key and value are.
+
+    The gradients of all runs are added up in one tensor. Autograd would make a tensor of all nodes for every run.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Run], scaling: float | None
+    ) -> Tensor:
+        mixed = torch.empty_like(query)
+        normalisers = []
+        for own, part in _placed(parts):
+            key_value = part.of_path(key, own), part.of_path(value, own)
+            mixed[:, :, own], normaliser = _attention(query[:, :, own], *key_value, **part.masked(query), scale=scaling)
+            normalisers.append(normaliser)
+        ctx.save_for_backward(query, key, value, mixed, *normalisers)
+        ctx.parts, ctx.scaling = parts, scaling
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        query, key, value, mixed, *normalisers = ctx.saved_tensors
+        of_query = torch.empty_like(query)
+        wide = torch.promote_types(query.dtype, torch.float32)
+        of_key, of_value = (torch.zeros_like(x, dtype=wide) for x in (key, value))
+        for (own, part), normaliser in zip(_placed(ctx.parts), normalisers, strict=True):
+            terms = query[:, :, own], part.of_path(key, own), part.of_path(value, own), mixed[:, :, own], normaliser
+            of_query[:, :, own], *others = _attention_gradient(
+                gradient[:, :, own], *terms, 0.0, **part.masked(query), scale=ctx.scaling
+            )
+            for total, other in zip((of_key, of_value), others, strict=True):
+                if part.keys is None:
+                    total[:, :, own] += other
+                else:
+                    total.index_add_(2, part.keys, other.to(wide))
+        return of_query, of_key.to(key.dtype), of_value.to(value.dtype), None, None
+
+
+def _placed(parts: Sequence[Run]) -> Iterator[tuple[slice, Run]]:
+    """Each run with the place of its nodes."""
+    start = 0
     for part in parts:
-        own = slice(start, start + part.size)
-        if part.keys is None:
-            key_value = key[:, :, own], value[:, :, own]
-        else:  # index_select, not indexing: it adds up the gradient in a fixed order
-            key_value = key.index_select(2, part.keys), value.index_select(2, part.keys)
-        outputs.append(sdpa_attention_forward(module, query[:, :, own], *key_value, part.mask, **terms)[0])
+        yield slice(start, start + part.size), part
         start += part.size
-    return torch.cat(outputs, 1)
 
 
 AttentionInterface.register(NAME, attend)

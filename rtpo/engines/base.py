@@ -96,33 +96,37 @@ class Engine(Protocol):
 
 
 class BatchingEngine:
-    """An engine that answers lists of requests: those made within `delay` seconds go into one call.
+    """An engine that answers lists of requests, one list at a time.
 
-    With no delay these are the requests of every episode that is ready now.
+    A call has all requests that were made since the call before began. It starts when no other has come for `delay`
+    seconds; with no delay, when every episode that is ready now has made its own.
     """
 
     def __init__(self, call: Callable[[list[Request]], Awaitable[list[Generation]]], delay: float = 0.0) -> None:
         self._call = call
         self._delay = delay
         self._waiting: list[tuple[Request, asyncio.Future[Generation]]] = []
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: asyncio.Task[None] | None = None
 
     async def generate(self, request: Request) -> Generation:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Generation] = loop.create_future()
-        if not self._waiting:
-            if self._delay:
-                loop.call_later(self._delay, self._dispatch)
-            else:
-                loop.call_soon(self._dispatch)
         self._waiting.append((request, future))
+        if self._calls is None or self._calls.done():
+            self._calls = loop.create_task(self._run())
         return await future
 
-    def _dispatch(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        call = asyncio.get_running_loop().create_task(self._answer(waiting))
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                count = 0
+                while count < len(self._waiting):
+                    count = len(self._waiting)
+                    await asyncio.sleep(self._delay)
+                waiting, self._waiting = self._waiting, []
+                await self._answer(waiting)
+        finally:
+            self._waiting = []  # of episodes that were cancelled
 
     async def _answer(self, waiting: list[tuple[Request, asyncio.Future[Generation]]]) -> None:
         try:

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedConfig
@@ -67,19 +66,25 @@ class _Rows:
         self.limits = torch.tensor([request.sampling.max_tokens for request in requests])
         self.running = torch.ones(len(requests), dtype=torch.bool)
         outputs = int(self.limits.max())
+        self._is_sliced = kv.dtype == torch.float32
+        """whether a product of the columns so far reads them where they are; oneDNN copies parts of other types"""
+        self._ahead = torch.full((outputs,), -torch.inf, dtype=kv.dtype)
+        """added to scores of outputs: -inf for those that are not drawn yet"""
         self._own: tuple[Tensor, Tensor] | None = None
         """keys and values of outputs, as below with B for C; None if lines hold them"""
         room = outputs
         if len(requests) > contexts:
             room = 0
             self._own = (
-                torch.empty(layers, len(requests), kv_heads, size, outputs, dtype=kv.dtype),
-                torch.empty(layers, len(requests), kv_heads, outputs, size, dtype=kv.dtype),
+                torch.zeros(layers, len(requests), kv_heads, size, outputs, dtype=kv.dtype),
+                torch.zeros(layers, len(requests), kv_heads, outputs, size, dtype=kv.dtype),
             )
         self.keys = torch.empty(layers, contexts, kv_heads, size, self._columns + room, dtype=kv.dtype)
         """[layers, C, kv heads, D, P and outputs], transposed: both products then read along the last"""
         self.values = torch.empty(layers, contexts, kv_heads, self._columns + room, size, dtype=kv.dtype)
         """[layers, C, kv heads, P and outputs, D]"""
+        self.keys[..., self._columns :] = 0.0
+        self.values[..., self._columns :, :] = 0.0
         self.keys[..., : self._columns] = kv[:, :, :, 0].permute(2, 0, 3, 4, 1)
         self.values[..., : self._columns, :] = kv[:, :, :, 1].permute(2, 0, 3, 1, 4)
         self._context = context
@@ -115,24 +120,31 @@ class _Rows:
                 self.keys = torch.cat([self.keys, self._own[0]], -1)
                 self.values = torch.cat([self.values, self._own[1]], -2)
                 self._own = None
-            self.mask = F.pad(self.mask, (0, self.keys.shape[4] - self._columns))
+            ahead = self._ahead[: self.keys.shape[4] - self._columns]
+            self.mask = torch.cat([self.mask, ahead.expand(len(self.mask), 1, -1)], -1)
 
     def attend(self, step: int, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention of output `step` to the context and the outputs so far, in one softmax."""
         keys, values, columns = self.keys[layer], self.values[layer], self._columns
         queries = q.reshape(len(q) * keys.shape[1], -1, keys.shape[2])
+        if not layer:
+            self._ahead[step] = 0.0
         if not self._own:
             last = columns + step
+            if not layer:
+                self.mask[..., last] = 0.0
             keys[..., last], values[:, :, last] = k, v
-            scores = torch.bmm(queries, keys[..., : last + 1].flatten(0, 1)).add_(self.mask[..., : last + 1])
-            return torch.bmm(scores.softmax(-1), values[:, :, : last + 1].flatten(0, 1)).view(len(q), -1)
+            seen = last + 1 if self._is_sliced else keys.shape[3]
+            scores = torch.bmm(queries, keys[..., :seen].flatten(0, 1)).add_(self.mask[..., :seen])
+            return torch.bmm(scores.softmax(-1), values[:, :, :seen].flatten(0, 1)).view(len(q), -1)
         own_keys, own_values = (own[layer] for own in self._own)
         own_keys[..., step], own_values[:, :, step] = k, v
+        seen = step + 1 if self._is_sliced else own_keys.shape[3]
         shared = torch.bmm(self._to_grid(queries), keys.flatten(0, 1)).add_(self.mask)
-        own = torch.bmm(queries, own_keys[..., : step + 1].flatten(0, 1))
+        own = torch.bmm(queries, own_keys[..., :seen].flatten(0, 1)).add_(self._ahead[:seen])
         weights = torch.cat([shared, self._to_grid(own)], -1).softmax(-1)
         shared = torch.bmm(weights[..., :columns], values.flatten(0, 1))
-        own = torch.bmm(self._from_grid(weights[..., columns:]), own_values[:, :, : step + 1].flatten(0, 1))
+        own = torch.bmm(self._from_grid(weights[..., columns:]), own_values[:, :, :seen].flatten(0, 1))
         return own.add_(self._from_grid(shared)).view(len(q), -1)
 
     def _to_grid(self, x: Tensor) -> Tensor:

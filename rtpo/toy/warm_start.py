@@ -18,7 +18,7 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 import transformers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
@@ -154,15 +154,15 @@ def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStar
     return [(RECORD_EVERY * i + len(part), round(_mean(part), 4)) for i, part in enumerate(parts)]
 
 
-def local_engine(model: Qwen3ForCausalLM, stop_id: int) -> BatchingEngine:
-    """The embedded decoder in this process."""
-    decoder = Decoder(model.config, {stop_id}, cache_tokens=0)
+def local_engine(model: PreTrainedModel, stop_id: int, cache_tokens: int = 0, delay: float = 0.0) -> BatchingEngine:
+    """The embedded decoder in this process, in the model's precision."""
+    decoder = Decoder(model.config, {stop_id}, cache_tokens, model.dtype)
     decoder.load(model.state_dict().items(), version=0)
 
     async def generate(requests: list[Request]) -> list[Generation]:
         return decoder.generate(requests)
 
-    return BatchingEngine(generate)
+    return BatchingEngine(generate, delay)
 
 
 def play(

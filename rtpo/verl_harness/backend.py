@@ -113,7 +113,8 @@ class VerlBackend:
 
     def _connect(self) -> Engine:
         if self._is_embedded:
-            return embedded_engine([replica.server_handle for replica in self._replicas])
+            delay = self._settings.actor_rollout_ref.rollout.engine_kwargs.embedded.delay
+            return embedded_engine([replica.server_handle for replica in self._replicas], delay)
         config = omega_conf_to_dataclass(self._settings.actor_rollout_ref.model)
         return VllmEngine(self._servers.get_client(), int(config.tokenizer.eos_token_id))
 

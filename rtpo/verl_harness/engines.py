@@ -19,8 +19,8 @@ STOP_REASONS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
 """by vLLM's finish_reason"""
 
 
-def embedded_engine(servers: Sequence[Any]) -> BatchingEngine:
-    """The embedded servers as one engine; a route stays on one server."""
+def embedded_engine(servers: Sequence[Any], delay: float) -> BatchingEngine:
+    """The embedded servers as one engine; a route stays on one server. delay: as of BatchingEngine."""
 
     async def call(requests: list[Request]) -> list[Generation]:
         shares: dict[int, list[int]] = {}
@@ -37,7 +37,7 @@ def embedded_engine(servers: Sequence[Any]) -> BatchingEngine:
         }
         return [generations[i] for i in range(len(requests))]
 
-    return BatchingEngine(call)
+    return BatchingEngine(call, delay)
 
 
 class VllmEngine:

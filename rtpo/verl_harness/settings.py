@@ -121,7 +121,10 @@ def _defaults() -> DictConfig:
         if outer is not None:
             GlobalHydra.instance().initialize(outer)
     with open_dict(settings):
-        settings.actor_rollout_ref.rollout.engine_kwargs.embedded = {"threads": 1, "cache_tokens": 65536}
+        settings.actor_rollout_ref.rollout.engine_kwargs.embedded = {
+            **{"threads": 1, "cache_tokens": 65536},
+            "delay": 0.0,  # seconds that a call waits for further requests
+        }
     return settings
 
 

@@ -29,6 +29,10 @@ from rtpo.warm_starts.textworld_demonstrator import demonstrate
 GROUP = 8
 """episodes a training game, of which a group is mixed when some are won and some are not"""
 LIMITS = EpisodeLimits(max_turns=8, max_prompt_tokens=512, max_turn_tokens=48, max_context_tokens=1536)
+CACHE_TOKENS = 65536
+"""of contexts, that later turns of the games go on from"""
+DELAY = 0.05
+"""seconds that the engine waits for further games to answer"""
 ENVIRONMENT = "textworld"
 
 
@@ -139,7 +143,9 @@ def play(model: Any, chat: ChatFormat, games: Sequence[Task], episodes: int, sam
     """So many episodes of each game, one after another in the list."""
     settings = ENVIRONMENTS[ENVIRONMENT].settings()
     env = partial(make_env, ENVIRONMENT, settings, LIMITS.max_turns)
-    world = EpisodeWorld(local_engine(model, chat.tags.stop_id), chat, env, LIMITS, "strip_think", 0)
+    world = EpisodeWorld(
+        local_engine(model, chat.tags.stop_id, CACHE_TOKENS, DELAY), chat, env, LIMITS, "strip_think", 0
+    )
     plans = [Plan(f"{game.uid}/{number}", game, Role.EVAL) for game in games for number in range(episodes)]
     return run_episodes(world, plans, sampling, on_retry=print)
 

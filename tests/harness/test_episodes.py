@@ -26,6 +26,7 @@ from rtpo.types import (
     StopReason,
     Task,
     Termination,
+    as_ids,
 )
 
 QUESTION = "<|im_start|> user\n compute 12 + 5 * 3<|im_end|>\n<|im_start|> assistant\n"
@@ -287,3 +288,36 @@ def test_a_path_has_a_seed_of_its_own_and_an_evaluation_has_none() -> None:
 def test_an_ungraded_path_has_no_reward() -> None:
     with pytest.raises(ValueError, match="path has no reward"):
         _ = path(always(RIGHT), make_env=UngradableEnv).reward
+
+
+def test_an_engine_answers_one_list_at_a_time_and_the_next_has_all_that_was_asked_meanwhile() -> None:
+    calls, running = list[int](), 0
+
+    async def call(requests: list[Request]) -> list[Generation]:
+        nonlocal running
+        running += 1
+        assert running == 1
+        calls.append(len(requests))
+        later = [asyncio.create_task(ask(number)) for number in range(4)] if len(requests) == 3 else []
+        await asyncio.sleep(0.1)
+        running -= 1
+        meanwhile.extend(later)
+        return [Generation(each.context_ids, np.zeros(1, np.float32), 0, StopReason.STOP, None) for each in requests]
+
+    engine, meanwhile = BatchingEngine(call, delay=0.01), list[asyncio.Task[None]]()
+
+    async def ask(number: int) -> None:
+        ids = as_ids([number])
+        assert (await engine.generate(Request(ids, Sampling(), 0, "", ""))).output_ids is ids
+
+    async def ask_all(count: int) -> None:
+        await asyncio.gather(*(ask(number) for number in range(count)))
+        await asyncio.gather(*meanwhile)
+
+    asyncio.run(ask_all(3))
+    assert calls == [3, 4]
+    meanwhile.clear()
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(ask_all(1), 0.001))
+    asyncio.run(ask_all(2))  # without what a cancelled episode asked
+    assert calls[2:] == [2]
