@@ -11,40 +11,37 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What became of a call, and what the policy is told. Never INFRASTRUCTURE: that is raised.
+    """The result of a call."""
 
-    is_over: a later call of the episode does not go on from it.
-    """
-
-    outcome: ToolOutcome
-    output: str
-    is_over: bool = False
+    outcome: ToolOutcome  # never INFRASTRUCTURE: the tool raises InfrastructureError instead
+    output: str  # the text for the policy
+    is_over: bool = False  # the episode's later calls do not build on this call
 
 
 class Tool(Protocol):
     """A function that the policy may call.
 
-    The same arguments after the same earlier calls give the same result to every path that is forked from one state:
-    a tool keeps no state of an episode itself.
+    A tool keeps no state of an episode. The same arguments after the same earlier calls give the same result, so all
+    paths forked from one state see the same world.
     """
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """Name, description and JSON schema of the arguments, as a chat template's `tools` takes them:
-        `{"type": "function", "function": {"name": ..., "description": ..., "parameters": {...}}}`."""
+        """An entry of a chat template's `tools`:
+        `{"type": "function", "function": {"name": ..., "description": ..., "parameters": <JSON schema>}}`."""
         ...
 
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
-        """Answer a call whose arguments fit the schema; `earlier` are the arguments of this episode's calls of this
-        tool that were run before it and are not over.
+        """Answer a call whose arguments fit the schema. Raises InfrastructureError if the tool cannot be reached after
+        its own retries.
 
-        Raises InfrastructureError when the tool could not be reached, after its own retries.
+        earlier: arguments of the episode's earlier calls of this tool, without those that are over or were not run.
         """
         ...
 
 
 def text_tool(name: str, description: str, argument: str, meaning: str) -> Mapping[str, Any]:
-    """The schema of a tool with one argument, which is text."""
+    """The schema of a tool with one text argument."""
     parameters = {
         "type": "object",
         "properties": {argument: {"type": "string", "description": meaning}},

@@ -1,4 +1,4 @@
-"""Qwen3's tool protocol: the calls in a reply's text, `<tool_call>` around JSON with `name` and `arguments`."""
+"""Qwen3's tool protocol: a call is JSON with `name` and `arguments` between `<tool_call>` tags."""
 
 import json
 import re
@@ -14,22 +14,22 @@ from rtpo.types import Message, ToolOutcome, ToolUse
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 SHAPE = '{"name": ..., "arguments": {...}} between tool_call tags'
-"""how a call is written, for the policy; tags in what it is told would be broken up (`rtpo.core.chat`)"""
+"""tells the policy how to write a call, without tags, which `rtpo.core.chat` would break up"""
 CUT = Message("tool", "Error: the reply was cut at its token limit.")
-"""what follows a reply that was cut before it made a call"""
+"""answers a reply that was cut before its first whole call"""
 _DECODER = json.JSONDecoder()
 _TAG, _CLOSED = re.compile(rf"{OPEN}\s*|{CLOSE}"), re.compile(rf"\s*{CLOSE}")
 _PART = 1 << 16
-"""characters in which a call's JSON is looked for first: an error counts the lines before it, so that a text of many
-errors would take the square of its length"""
+"""characters to decode first. A decoding error counts all lines before it: decoding the whole text for each of many
+errors would take quadratic time."""
 _LONGEST_QUOTE = 200
 DEEPEST = 20
-"""nesting of arguments: what is much deeper could be written and never be read again"""
+"""nesting of arguments; much deeper JSON could be written but not read again"""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that could be read; whether its tool exists and its arguments fit is not known yet."""
+    """A readable call. Its tool may not exist, and its arguments may not fit the tool's schema."""
 
     name: str
     arguments: Arguments
@@ -37,34 +37,33 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """What stands where a call should. why: for the policy. is_open: the tag was not closed."""
+    """An unreadable call."""
 
-    why: str
-    is_open: bool = False
+    why: str  # told to the policy
+    is_open: bool = False  # its tag is not closed
 
 
 def visible_text(reply: str) -> str:
-    """What a reply says after its thinking, and before any that is never closed: what `rtpo.core.contexts.strip_think`
-    keeps."""
+    """A reply's text after its thinking and before any unclosed `<think>`: the text that
+    `rtpo.core.contexts.strip_think` keeps."""
     return reply.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def parse_calls(text: str) -> tuple[Call | Malformed, ...]:
-    """The calls in a reply's visible text, in order. Tags inside a call's JSON strings are part of them. Raises
-    nothing, whatever the text."""
+    """The calls in a reply's visible text, in order. Tags inside a call's JSON strings do not count. Never raises."""
     return tuple(_calls(text))
 
 
 def whole_calls(calls: tuple[Call | Malformed, ...]) -> tuple[Call | Malformed, ...]:
-    """Those of a reply that was cut at its token limit: without the call it was cut in."""
+    """The calls of a reply that was cut at its token limit, without the call that the cut left open."""
     return tuple(call for call in calls if not (isinstance(call, Malformed) and call.is_open))
 
 
 def refusal(
     call: Call | Malformed, schemas: Mapping[str, Mapping[str, Any]], number: int, most: int
 ) -> tuple[str, ToolUse] | None:
-    """What the policy is told of a reply's call `number` (from 0) that is not run: one that cannot be read, names no
-    tool of `schemas` (by name), does not fit its schema, or comes after the `most` of a reply. None for one to run."""
+    """The answer to a reply's call `number` (from 0) if it must not be run, else None. It must not run if it is
+    unreadable, names no tool of `schemas`, does not fit its schema, or follows `most` other calls of the reply."""
     if isinstance(call, Malformed):
         return f"Error: {call.why}. Write {SHAPE}.", ToolUse("", ToolOutcome.MALFORMED)
     if call.name not in schemas:
@@ -73,9 +72,9 @@ def refusal(
     parameters = schemas[call.name]["function"]["parameters"]
     misfit = best_match(Draft202012Validator(parameters).iter_errors(call.arguments))
     if misfit is not None:
-        # a schema's complaint quotes what it complains of
-        quote = misfit.message
-        why = quote if len(quote) <= _LONGEST_QUOTE else quote[:_LONGEST_QUOTE] + " ..."
+        # the message quotes the arguments, which may be long
+        message = misfit.message
+        why = message if len(message) <= _LONGEST_QUOTE else message[:_LONGEST_QUOTE] + " ..."
         return f"Error: {why}.", ToolUse(call.name, ToolOutcome.MALFORMED)
     if number >= most:
         return f"Error: not run, at most {most} call(s) a reply.", ToolUse(call.name, ToolOutcome.REFUSED)
@@ -83,7 +82,7 @@ def refusal(
 
 
 def render_call(name: str, arguments: Arguments) -> str:
-    """A call as the policy is to write it, and as Qwen3's template renders one."""
+    """A call as the policy must write it and Qwen3's template renders it."""
     return f"{OPEN}\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n{CLOSE}"
 
 
@@ -99,7 +98,7 @@ def _calls(text: str) -> Iterator[Call | Malformed]:
 
 
 def _call(text: str, begin: int) -> tuple[Call | Malformed, int]:
-    """The call whose JSON begins at `begin`, and where to read on."""
+    """The call whose JSON begins at `begin`, and the place after it."""
     end = begin
     try:
         value, end = _decoded(text, begin)
@@ -107,8 +106,8 @@ def _call(text: str, begin: int) -> tuple[Call | Malformed, int]:
             return _read(value), close.end()
         why = "the call has more than one JSON value"
     except (ValueError, RecursionError) as error:
-        said = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too long"
-        why = f"the call is not JSON ({said})"
+        problem = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too long"
+        why = f"the call is not JSON ({problem})"
     after = text.find(CLOSE, end)
     if after < 0:
         return Malformed("the tool_call tag is not closed", is_open=True), len(text)
@@ -116,14 +115,14 @@ def _call(text: str, begin: int) -> tuple[Call | Malformed, int]:
 
 
 def _decoded(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value that begins at `start`, and its end. Raises ValueError, RecursionError."""
+    """The JSON value that begins at `start`, and its end. Raises ValueError and RecursionError."""
     part = text[start : start + _PART]
     try:
         value, end = _DECODER.raw_decode(part)
         if end < _PART:
             return value, start + end
     except json.JSONDecodeError as error:
-        # a string, a number or a word may be cut at the part's end
+        # an error near the part's end may come from the cut through a string, number or word
         if len(part) < _PART or (error.pos < _PART - 16 and not error.msg.startswith("Unterminated")):
             raise
     return _DECODER.raw_decode(text, start)

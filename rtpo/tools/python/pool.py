@@ -1,7 +1,7 @@
 """The pool of interpreters behind the Python tool.
 
-A worker is a thread of this process with a zygote (`rtpo.tools.python.python_child`) of its own, started when a call
-finds no other idle, up to the number of workers. It runs a call at a time.
+A worker is a thread of this process with its own zygote (`rtpo.tools.python.python_child`). It runs one call at a time.
+A call that finds no idle worker starts a new one, up to the number of workers.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from rtpo.tools.python.sandbox import FIRST_USER, USERS, start
 
 START_SECONDS: Final = 120.0
 SPARE_SECONDS: Final = 30.0
-"""after a call's own limits, before a zygote that says nothing is given up"""
+"""extra time for a zygote to answer after a call's own limits"""
 CLOSE_SECONDS: Final = 5.0
 ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.2
-"""before the second attempt; twice that before the third"""
-CLOSED: Final = "the Python tool's pool was closed, or a call given up, while a program ran or waited"
+"""pause before the second attempt; twice as long before the third"""
+CLOSED: Final = "the Python tool's pool was closed, or the call was cancelled, before its program ended"
 KNOWN_GOOD: Final = "print('whole')"
-"""runs wherever an interpreter works"""
+"""runs if the interpreter works at all"""
 
 
 class _Ended(Exception):
-    """A zygote that is of no more use; why. begun: so many cells had begun; 0: it was not their doing."""
+    """A zygote failed; the text says why. begun: number of begun cells, 0 if they did not cause the failure."""
 
     def __init__(self, why: str, begun: int = 0) -> None:
         super().__init__(why)
@@ -41,11 +41,11 @@ class _Ended(Exception):
 
 
 class Zygote:
-    """An interpreter with its libraries, from whose forks programs run. `begin` and then `finish` from one thread,
-    `give_up` between them from any."""
+    """An interpreter with its libraries; programs run in forks of it. One thread calls `begin`, then `finish`. Any
+    thread may call `give_up` in between."""
 
     def __init__(self, settings: Settings) -> None:
-        """Starts it. Raises MachineError where the machine cannot, _Ended where it did not start."""
+        """Start it. Raises MachineError if the machine lacks something, and _Ended if it does not start."""
         self._settings = settings
         try:
             self.process, self._control, self._errors = start(settings)
@@ -58,14 +58,14 @@ class Zygote:
             raise
 
     def begin(self, cells: list[str]) -> None:
-        """Send cells to be run. Raises _Ended."""
+        """Send the cells to run. Raises _Ended."""
         try:
             send(self._control, cells)
         except OSError as error:
             raise _Ended(f"ended between calls: {self._last_words()}") from error
 
     def finish(self, cells: int) -> Reply:
-        """What became of them, so many. Raises _Ended, and InfrastructureError where they were given up."""
+        """Wait for the result of this number of cells. Raises _Ended, and InfrastructureError after `give_up`."""
         seconds = self._settings.wall_seconds * (1 + REPLAY_FACTOR * (cells > 1))
         reply = Reply(**self._receive(SETUP_SECONDS + seconds + SPARE_SECONDS, cells))
         if reply.is_given_up:
@@ -75,12 +75,12 @@ class Zygote:
         return reply
 
     def give_up(self) -> None:
-        """End the program that runs."""
+        """End the running program."""
         with suppress(OSError):
             send(self._control, None)
 
     def close(self) -> None:
-        """End it, and with it whatever runs in it."""
+        """End it and everything that runs in it."""
         self._control.close()
         try:
             self.process.wait(CLOSE_SECONDS)
@@ -90,13 +90,13 @@ class Zygote:
         self._errors.close()
 
     def forget(self) -> None:
-        """In a process that was forked from the one that started it: that one's stays as it is."""
+        """In a forked process: drop the parent's zygote without ending it."""
         self._control.close()
         self._errors.close()
         self.process.returncode = 0
 
     def _receive(self, seconds: float, cells: int = 0) -> Any:
-        # where it does not say how far cells came, the last is taken to have begun
+        # without a reply, all cells are assumed to have begun
         if not select.select([self._control], [], [], seconds)[0]:
             raise _Ended(f"said nothing for {seconds:g} s", cells)
         try:
@@ -132,28 +132,28 @@ class Pool:
         self._threads: list[threading.Thread] = []
         self._zygotes: dict[int, Zygote] = {}
         self._idle = threading.Semaphore(0)
-        """threads that may take a job"""
+        """counts idle threads"""
         self._is_closed = False
 
     @property
     def pids(self) -> list[int]:
-        """Of the interpreters that run: of each the zygote, or bubblewrap, which ends with it and it with that."""
+        """Process ids of the running zygotes, or of their bubblewrap processes, which end together with them."""
         return [zygote.process.pid for zygote in list(self._zygotes.values())]
 
     async def run(self, cells: list[str]) -> Reply:
-        """Run cells in one process, when there is a place. A cancelled call's program is ended.
+        """Run cells in one process, once a worker is free. Cancelling it ends the program.
 
-        Raises InfrastructureError after three attempts, unless they failed by the cells, MachineError where no attempt
-        can succeed.
+        Raises InfrastructureError after three failed attempts that the cells did not cause, and MachineError if no
+        attempt can succeed.
         """
         job = _Job(cells)
         with self._lock:
             if self._is_closed:
-                raise InfrastructureError("the Python tool's pool was closed before a program came to it")
+                raise InfrastructureError("the Python tool's pool was closed before the call")
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._workers:
                 self._threads.append(threading.Thread(target=self._work, args=(len(self._threads),), daemon=True))
                 self._threads[-1].start()
-            # under the lock: a closed pool gets no more
+            # under the lock, so that a closed pool gets no more jobs
             self._jobs.put(job)
         try:
             return await asyncio.wrap_future(job.future)
@@ -177,7 +177,7 @@ class Pool:
             thread.join()
 
     def forget(self) -> None:
-        """In a forked process: let go of what belongs to the one it was forked from."""
+        """In a forked process: drop the parent's zygotes."""
         for zygote in self._zygotes.values():
             zygote.forget()
 
@@ -194,7 +194,7 @@ class Pool:
         self._end(number)
 
     def _attempt(self, job: _Job, number: int) -> Reply:
-        """Raises InfrastructureError, MachineError."""
+        """Run a job, up to ATTEMPTS times. Raises InfrastructureError and MachineError."""
         failures: list[_Ended] = []
         while len(failures) < ATTEMPTS and not self._is_closed:
             try:
@@ -210,7 +210,7 @@ class Pool:
         raise InfrastructureError(f"the Python tool's interpreter {failures[-1]} (attempt {ATTEMPTS} of {ATTEMPTS})")
 
     def _run(self, job: _Job, number: int) -> Reply:
-        """Raises MachineError, _Ended, and InfrastructureError where the job was given up."""
+        """Run a job once. Raises MachineError, _Ended, and InfrastructureError if the job was cancelled."""
         zygote = self._zygotes.get(number)
         if zygote is None:
             user = None if os.getuid() else FIRST_USER + (os.getpid() + number) % USERS
@@ -218,7 +218,7 @@ class Pool:
         with job.lock:
             if job.is_given_up:
                 raise InfrastructureError(CLOSED)
-            # under the lock: a message that gives the call up comes after it
+            # under the lock, so that a cancellation's message comes after this one
             zygote.begin(job.cells)
             job.zygote = zygote
         try:
@@ -228,7 +228,7 @@ class Pool:
                 job.zygote = None
 
     def _is_well(self, number: int) -> bool:
-        """Whether a new interpreter runs a program that is known to be good."""
+        """Whether a new interpreter runs KNOWN_GOOD."""
         try:
             return self._run(_Job([KNOWN_GOOD]), number).output == "whole"
         except (_Ended, InfrastructureError):

@@ -1,18 +1,18 @@
-"""What runs in the sandbox of the Python tool (docs/run/tools.md): `python python_child.py SETTINGS SOCKET`.
+"""The process in the sandbox of the Python tool (docs/run/tools.md): `python python_child.py SETTINGS SOCKET`.
 
 Four processes take part in a call:
 
-    keeper   lives long: passes a call's code on, keeps the time, reads the output
-    zygote   its child, lives long, with the libraries imported; forks a program for each call (python_program.py)
-    init     process 1 of a PID namespace made for the call, which ends with it: `cat` on a pipe of the zygote's
-    program  without privileges, under limits and a system call filter: runs the code
+    keeper   serves all calls: passes on the code, enforces the time limits, reads the output
+    zygote   the keeper's child, serves all calls: imports the libraries, forks a program per call (python_program.py)
+    init     process 1 of the call's own PID namespace, which ends with it: `cat` on a pipe of the zygote
+    program  runs the code, without privileges, under limits and a system call filter
 
-Code of the policy runs in the last alone. What the keeper says is therefore true, and what the program can say of
-itself (its output, and its notes: a cell has begun, memory ran out) is about its own call only. The zygote, whose
-memory every program inherits, sees neither code nor output: they pass between keeper and program.
+Only the program runs the policy's code, so the keeper's replies can be trusted. A program can lie only about its own
+call: in its output, and in its notes (a cell has begun, memory ran out). Every program inherits the zygote's memory. So
+the zygote never sees code or output: these pass between keeper and program.
 
-Standard library alone: this file goes into the sandbox with python_program.py and python_seccomp.py. `send` and
-`receive` are the other side's too (`rtpo.tools.python.pool`).
+This file goes into the sandbox with python_program.py and python_seccomp.py. It uses only the standard library.
+`rtpo.tools.python.pool` also uses `send` and `receive`.
 """
 
 import ctypes
@@ -34,12 +34,12 @@ INIT = "/sandbox/cat"
 SCRATCH = "/tmp"
 SETUP_SECONDS = 60.0
 REPLAY_FACTOR = 2
-"""limits of time of all replayed cells together, in those of the cell that is run"""
+"""time limit of all replayed cells together, in units of the last cell's limit"""
 CUT = "\n... (cut) ...\n"
 BEGUN, DONE, NO_MEMORY = b"b", b"d", b"m"
-"""notes: of a cell; of a cell; of the cell that runs"""
+"""a program's notes: a cell has begun, a cell is done, memory ran out in the current cell"""
 ENDED = struct.Struct("!id")
-"""the zygote's last word on a program: status, CPU seconds"""
+"""the zygote's report on an ended program: status, CPU seconds"""
 PDEATHSIG = 1
 _DUMPABLE = 4
 
@@ -48,8 +48,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a zygote. user: whom programs run as; null where the zygote has no right to change that. site: folders of the
-    packages that programs import, of which the interpreter has none of its own."""
+    """Settings of a zygote; `rtpo.tools.python.tool.PythonSettings` explains the limits."""
 
     cpu_seconds: int
     wall_seconds: float
@@ -57,49 +56,44 @@ class Settings:
     processes: int
     output_characters: int
     namespaces: bool
-    user: int | None
-    site: list[str]
+    user: int | None  # user id of programs; null if the zygote may not change users
+    site: list[str]  # folders of the packages that programs may import
 
 
 @dataclass
 class Reply:
-    """What became of cells that were run in one process.
+    """The result of cells that ran in one process."""
 
-    begun: how many began. is_done: the last ended, and the process did not end before. status: as `os.wait` has it.
-    cpu_seconds: used. is_given_up: ended by a word of the other side's. failure: why this says nothing of the cells.
-    is_interpreter_ended: for the pool, the cell that began last ended its interpreter, at each attempt.
-    """
-
-    begun: int = 0
-    is_done: bool = False
+    begun: int = 0  # number of cells that began
+    is_done: bool = False  # the last cell ended, and the process had not ended before
     is_timed_out: bool = False
     is_out_of_memory: bool = False
-    is_given_up: bool = False
-    is_interpreter_ended: bool = False
-    status: int = 0
+    is_given_up: bool = False  # the pool cancelled the call
+    is_interpreter_ended: bool = False  # set by the pool: the last begun cell killed its interpreter at each attempt
+    status: int = 0  # of `os.wait`
     cpu_seconds: float = 0.0
     output: str = ""
-    failure: str = ""
+    failure: str = ""  # why the cells have no result; empty if they have one
 
 
 def ask_kernel(name: str, *args: Any) -> None:
-    """A call of libc that returns 0 where it succeeds. Raises OSError."""
+    """Call a libc function that returns 0 on success. Raises OSError on failure."""
     if getattr(libc, name)(*args):
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
-# messages: a length, then JSON
+# messages: the length in 4 bytes, then JSON
 
 
 def send(end: socket.socket, message: Any) -> None:
-    """Raises OSError where the other side has gone."""
+    """Send a message. Raises OSError if the other side has ended."""
     data = json.dumps(message).encode()
     end.sendall(struct.pack("!I", len(data)) + data)
 
 
 def receive(end: socket.socket) -> Any:
-    """The next message. Raises EOFError where the other side has gone."""
+    """The next message. Raises EOFError if the other side has ended."""
     (length,) = struct.unpack("!I", _exactly(end, 4))
     return json.loads(_exactly(end, length))
 
@@ -118,11 +112,11 @@ def _exactly(end: socket.socket, length: int) -> bytes:
 
 
 class Output:
-    """The beginning and the end of what a pipe gave."""
+    """Keeps the beginning and the end of a pipe's output."""
 
     def __init__(self, characters: int) -> None:
         self._characters = characters
-        self._most = 4 * characters  # UTF-8 has no longer characters
+        self._most = 4 * characters  # bytes: a character of UTF-8 has at most 4
         self._begin = self._end = b""
         self._is_whole = True
 
@@ -135,7 +129,7 @@ class Output:
             self._is_whole = False
 
     def text(self) -> str:
-        """Over the limit, three quarters of it from the beginning and one from the end."""
+        """The output. If it is over the limit: its beginning, three quarters of the limit, and its end, one quarter."""
         head = (self._begin + self._end).decode("utf-8", "replace").strip("\n")
         if self._is_whole and len(head) <= self._characters:
             return head
@@ -145,10 +139,10 @@ class Output:
 
 
 class Call:
-    """A call that runs, as the keeper sees it."""
+    """A running call, in the keeper."""
 
     def __init__(self, settings: Settings, cells: list[str], zygote: socket.socket) -> None:
-        """Has it started. Raises OSError where the zygote has gone."""
+        """Start it. Raises OSError if the zygote has ended."""
         self._settings = settings
         self._cells = len(cells)
         self._zygote = zygote
@@ -157,7 +151,7 @@ class Call:
         self._reply = Reply()
         self._done = 0
         self._deadline = time.monotonic() + SETUP_SECONDS
-        """of what comes next: the start, the replayed cells, the last cell"""
+        """of the current phase: the start, the replayed cells, or the last cell"""
         code = os.memfd_create("cells")
         with os.fdopen(os.dup(code), "w") as file:
             json.dump(cells, file)
@@ -176,7 +170,8 @@ class Call:
         (self._handle,) = handles
 
     def run(self, control: socket.socket) -> Reply:
-        """A message, which can only mean that nobody waits, ends the call, as does the other side's end."""
+        """Run the call to its end. A message from the pool, which can only cancel the call, ends it; so does the pool's
+        end."""
         poll = select.poll()
         for end in (control.fileno(), self._handle, *self._readers):
             poll.register(end, select.POLLIN)
@@ -199,7 +194,7 @@ class Call:
         finally:
             self._end()
         reply = self._reply
-        # a cell that forges notes and ends says nothing of those after it
+        # a cell that forges notes and then ends must not count as a later cell
         reply.is_done = reply.begun == self._cells and self._done >= self._cells
         reply.output = self._output.text()
         if not reply.failure and not reply.begun:
@@ -207,7 +202,7 @@ class Call:
         return reply
 
     def _read(self, end: int) -> int:
-        """Bytes read; -1: none now."""
+        """Read once; returns the number of bytes, -1 if there are none now, 0 at the end."""
         try:
             part = os.read(end, 1 << 16)
         except BlockingIOError:
@@ -228,17 +223,17 @@ class Call:
             self._reply.begun = begun
 
     def _end(self) -> None:
-        """Have all processes of the call ended, and read what is still in the pipes: never wait for more, as what
-        could still write to them is not for this process to know."""
+        """End all processes of the call and read the rest of the pipes. Do not wait for more: a process unknown to the
+        keeper may still hold them open."""
         with suppress(OSError):
             self._zygote.send(b"e")
         reply = self._reply
         try:
             reply.status, reply.cpu_seconds = ENDED.unpack(_exactly(self._zygote, ENDED.size))
         except (EOFError, OSError):
-            reply.failure = "it ended with the program"
+            reply.failure = "the zygote ended with the program"
         else:
-            # a program that may not start others cannot send SIGKILL: it comes from its CPU limit, or from outside
+            # a program that may not start processes cannot send SIGKILL: its CPU limit or somebody outside did
             settings = self._settings
             is_own = settings.processes > 1 or reply.cpu_seconds >= settings.cpu_seconds
             is_own = is_own or reply.is_timed_out or reply.is_given_up
@@ -254,7 +249,7 @@ class Call:
 
 def main() -> None:
     settings = Settings(**json.loads(sys.argv[1]))
-    # it comes with the number that it has in the process that starts this one
+    # the socket has the descriptor number of the parent process
     inherited = int(sys.argv[2])
     control = socket.socket(fileno=fcntl.fcntl(inherited, fcntl.F_DUPFD_CLOEXEC, 3))
     os.close(inherited)

@@ -1,6 +1,6 @@
-"""A program that tries what a sandbox must not allow; `rtpo.tools.python.tool` sends its text into one.
+"""A program that tries what a sandbox must prevent; `rtpo.tools.python.tool` runs its text in one.
 
-Standard library alone.
+It uses only the standard library.
 """
 
 import ctypes
@@ -9,16 +9,16 @@ import os
 import resource
 import signal
 import socket
-import wave  # nothing else imports it: the installation must be readable
+import wave  # a module that is not loaded yet: tests that the installation is readable
 from contextlib import suppress
 from typing import Any
 
 
 def findings(secrets: list[str], folders: list[str], environment: list[str], limits: dict[str, Any]) -> list[str]:
-    """What is not as it should be, a clause each.
+    """The sandbox's faults, one clause each.
 
-    secrets: paths that must not be there. folders: where nothing may be written. environment: the variables there are.
-    limits: CPU seconds and processes.
+    secrets: paths that must be hidden. folders: must be read-only. environment: the only variables allowed.
+    limits: `cpu_seconds` and `most_processes` of a program.
     """
     breaches = []
     if 0 in (*os.getresuid(), *os.getresgid()) or 0 in os.getgroups():
@@ -63,7 +63,7 @@ def _writes(folder: str) -> bool:
 
 
 def _forks(most: int) -> int:
-    """Processes beside this one that could be started, one more than `most` at most."""
+    """The number of processes that this one can start; it tries at most `most` + 1."""
     children: list[int] = []
     with suppress(OSError):
         while len(children) <= most:

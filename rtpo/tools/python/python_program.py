@@ -1,6 +1,6 @@
-"""The zygote and the programs of the Python tool's sandbox, beside python_child.py, which says what they are.
+"""The zygote and the programs of the Python tool's sandbox; python_child.py describes these processes.
 
-The zygote must not see what a call is about: what it once had in its memory, every later program could find there.
+The zygote must not see a call's code or output: every later program inherits its memory and could read them.
 """
 
 import ast
@@ -34,16 +34,16 @@ else:
 LIBRARIES = (
     *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "itertools"),
     *("json", "math", "operator", "random", "re", "statistics", "string", "time", "typing"),
-    # the last ones numpy itself imports when they are first used
+    # numpy imports its submodules on first use
     *("sympy", "numpy", "numpy.fft", "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random"),
 )
-"""imported in the zygote; a program imports others itself"""
+"""the zygote imports these before it forks"""
 SCRATCH_BYTES = 64 << 20
 SCRATCH_FILES = 1024
 THREADS = 32
 OPEN_FILES = 256
 LAST_WORDS_BYTES = 16 << 20
-"""address space kept for saying that memory ran out"""
+"""address space reserved for the message that memory ran out"""
 LAST_WORDS_CHARACTERS = 600
 _NEW_MOUNTS, _NEW_PIDS = 0x00020000, 0x20000000
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXECUTION = 1, 2, 4, 8
@@ -51,16 +51,16 @@ _REMOUNT, _BIND = 32, 4096
 _NO_NEW_PRIVILEGES = 38
 _CAPABILITY_VERSION = 0x20080522
 _ABOVE = 64
-"""descriptors are moved here while the program's own are put in place"""
+"""descriptors move here while the program's own take their places"""
 _HIGHEST = 1 << 16
-"""of the descriptors that are closed before a program runs; the zygote has none above a few"""
+"""descriptors up to here are closed before a program runs; the zygote has only a few"""
 
 
 # the program
 
 
 def complaint(error: BaseException) -> str:
-    """The error in one line, with the program's line where it has one."""
+    """The error in one line, with the program's line number if there is one."""
     what = traceback.format_exception_only(error)[-1].strip()
     if len(what) > LAST_WORDS_CHARACTERS:
         what = f"{what[:LAST_WORDS_CHARACTERS]} ..."
@@ -72,18 +72,17 @@ def complaint(error: BaseException) -> str:
 
 
 def _write(end: int, note: bytes) -> None:
-    """To the output or the notes themselves, whatever the program has made of sys.stdout."""
-    with suppress(OSError):  # it can close them
+    """Write to a descriptor directly: the program may have replaced sys.stdout."""
+    with suppress(OSError):  # the program may have closed the descriptor
         os.write(end, note)
 
 
-def _say(error: BaseException) -> None:
+def _print_error(error: BaseException) -> None:
     _write(1, f"{complaint(error)}\n".encode("utf-8", "replace"))
 
 
 def run_cell(code: str, names: dict[str, Any], notes: int) -> int:
-    """Run code, print the value of a last expression unless it is None, and say how it failed, if it did; its exit
-    status."""
+    """Run code and print a final expression's value unless it is None. Prints any error. Returns the exit status."""
     try:
         tree = ast.parse(code, "<program>")
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -101,14 +100,15 @@ def run_cell(code: str, names: dict[str, Any], notes: int) -> int:
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         _write(notes, child.NO_MEMORY)
-        _say(error)
+        _print_error(error)
     except BaseException as error:
-        _say(error)
+        _print_error(error)
     return 1
 
 
 def run_cells(cells: list[str], settings: child.Settings, notes: int, nowhere: int) -> int:
-    """Run cells in one namespace, as `__main__`; what all but the last print goes nowhere. Exit status of the last."""
+    """Run cells in one namespace, as `__main__`; returns the last cell's exit status. Only the last cell's output
+    counts. nowhere: a descriptor that discards the others' output."""
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     sys.argv = [""]
@@ -136,20 +136,20 @@ def run_cells(cells: list[str], settings: child.Settings, notes: int, nowhere: i
 
 
 def _end_interpreter() -> None:
-    """What an interpreter does at its end, but for taking itself apart, which is slow."""
+    """End as an interpreter does, but skip freeing its objects, which is slow."""
     for end in (threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush):  # type: ignore[attr-defined]
         with suppress(BaseException):
             end()
 
 
 def confine(settings: child.Settings, cells: int, zygote: int) -> None:
-    """Limits and no privileges, for good. zygote: its process number, seen from here. Raises OSError, also where the
-    zygote has gone."""
-    # threads count as processes, and so do keeper, zygote and init where they are of the same user
+    """Set limits and drop all privileges, irrevocably. zygote: its process id in this PID namespace. Raises OSError,
+    also if the zygote has ended."""
+    # the kernel counts threads too, and keeper, zygote and init if they have the same user
     processes = (THREADS if settings.processes == 1 else settings.processes) + (0 if settings.user else 3)
     seconds = settings.cpu_seconds * (1 + child.REPLAY_FACTOR) + 1 if cells > 1 else settings.cpu_seconds
     for name, soft, hard in (
-        # a second more: SIGXCPU, which comes first, can be ignored
+        # the hard limit is a second higher: a program can ignore the soft limit's SIGXCPU
         (resource.RLIMIT_CPU, seconds, seconds + 1),
         (resource.RLIMIT_AS, settings.memory_bytes, settings.memory_bytes + LAST_WORDS_BYTES),
         (resource.RLIMIT_NPROC, processes, processes),
@@ -169,16 +169,16 @@ def confine(settings: child.Settings, cells: int, zygote: int) -> None:
         os.setresgid(settings.user, settings.user, settings.user)
         os.setresuid(settings.user, settings.user, settings.user)
     child.ask_kernel("capset", (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)())
-    # after the change of user, which would take it back
+    # after the change of user, which would reset it
     child.ask_kernel("prctl", child.PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != zygote:
-        raise ProcessLookupError("the zygote has gone")
+        raise ProcessLookupError("the zygote has ended")
     child.ask_kernel("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     seccomp.put_on(child.libc, os.getpid(), settings.processes > 1, settings.namespaces)
 
 
-def be_program(settings: child.Settings, zygote: int, code: int, output: int, notes: int, report: int) -> NoReturn:
-    """Never returns; the exit status is 0 where the last cell ended well."""
+def become_program(settings: child.Settings, zygote: int, code: int, output: int, notes: int, report: int) -> NoReturn:
+    """Run the cells in this process and exit, with status 0 if the last cell succeeded."""
     try:
         os.setsid()
         with os.fdopen(code) as file:
@@ -204,7 +204,7 @@ def be_program(settings: child.Settings, zygote: int, code: int, output: int, no
     try:
         status = run_cells(cells, settings, 3, 4)
     except BaseException as error:
-        _say(error)
+        _print_error(error)
     finally:
         os._exit(status)
 
@@ -222,9 +222,9 @@ def _mount_scratch(user: int | None) -> None:
 
 
 def seal_devices() -> None:
-    """Keep programs from changing what the host sees of its device nodes, such as their times; for all of them at once.
+    """Remount device nodes read-only, so that programs cannot change the host's nodes, such as their times.
 
-    A read-only mount of a node does not keep from writing to the device."""
+    Programs can still write to the devices."""
     for node in os.scandir("/dev"):
         if not node.is_symlink():
             kept = os.statvfs(node.path).f_flag & (_NO_SUID | _NO_EXECUTION)
@@ -232,19 +232,19 @@ def seal_devices() -> None:
 
 
 def run_program(settings: child.Settings, ends: list[int], home: int, keeper: socket.socket) -> None:
-    """Start a program, give its handle to the keeper, and once that says so end all of its processes and tell what
-    became of it (`child.ENDED`). ends: where its code is, and for its output, its notes and its report."""
+    """Start a program and send its pidfd to the keeper. When the keeper asks, end all its processes and report
+    `child.ENDED`. ends: descriptors of its code, output, notes and report."""
     init, init_input = None, -1
     if settings.namespaces:
         child.ask_kernel("unshare", _NEW_PIDS)
         standard_in, init_input = os.pipe()
         init = os.posix_spawn(child.INIT, ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, standard_in, 0)])
         os.close(standard_in)
-    # asked of the program, this would be another process' number once the zygote has gone
+    # read it here: in the program, os.getppid() would give another process once the zygote has ended
     zygote = 0 if settings.namespaces else os.getpid()
     pid = os.fork()
     if not pid:
-        be_program(settings, zygote, *ends)
+        become_program(settings, zygote, *ends)
     if settings.namespaces:
         child.ask_kernel("setns", home, _NEW_PIDS)
     for end in ends:
@@ -252,7 +252,7 @@ def run_program(settings: child.Settings, ends: list[int], home: int, keeper: so
     handle = os.pidfd_open(pid)
     socket.send_fds(keeper, [b"r"], [handle])
     keeper.recv(1)
-    # without a namespace it could start no other
+    # without a PID namespace, the program could not start other processes
     os.kill(pid if init is None else init, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
     if init is not None:
@@ -263,7 +263,7 @@ def run_program(settings: child.Settings, ends: list[int], home: int, keeper: so
 
 
 def warm_up() -> None:
-    """Once here for all programs: what sympy imports and keeps when it is first used."""
+    """Let sympy import and cache, once for all programs, what it loads on first use."""
     import sympy
 
     x = sympy.Symbol("x")
@@ -275,13 +275,13 @@ def warm_up() -> None:
 
 
 def serve(settings: child.Settings, keeper: socket.socket, keeper_pid: int) -> NoReturn:
-    """A program for each order of the keeper's, until that ends."""
+    """Run a program for each order of the keeper, until the keeper ends."""
     child.ask_kernel("prctl", child.PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != keeper_pid:
         os._exit(1)
     if settings.namespaces:
         seal_devices()
-    # PYTHONPATH, which is for interpreters that programs start, puts them before the standard library
+    # move packages behind the standard library: PYTHONPATH, for interpreters that programs start, puts them before it
     sys.path[:] = [*(path for path in sys.path if path not in settings.site), *settings.site]
     for define in (site.setquit, site.setcopyright, site.sethelper):
         define()

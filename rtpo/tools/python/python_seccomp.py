@@ -1,17 +1,21 @@
-"""The system calls that a program of the Python tool may make: a seccomp filter, put on beside the namespaces.
+"""The seccomp filter of the Python tool: the system calls that a program may make, in addition to the namespaces.
 
-A call that is not listed here is denied: it fails with EPERM, so that a program is told. So nothing is left open by a
-call that nobody thought of. What the list leaves out would reach memory that no limit counts (shared memory, message
-queues, memory files, rules of Landlock, pages left in a pipe, events that nobody reads), what outlives a process (keys,
-descriptors in flight between sockets, marks on files), the host's disks (sync), sockets, other processes of the user,
-and the parts of the kernel that programs have been let out by. Without namespaces it also leaves out all that could
-change a file or a folder. Standard library only: this file goes into the sandbox.
+A call that is not listed fails with EPERM. The list leaves out calls that reach:
+
+- memory that no limit counts: shared memory, message and event queues, memory files, Landlock rules, pages in pipes
+- objects that outlive a process: keys, descriptors in flight between sockets, marks on files
+- the host's disks (sync), sockets, other processes of the user
+- kernel parts that programs have escaped through
+- files and folders to change, if there are no namespaces
+
+This file goes into the sandbox and uses only the standard library.
 """
 
 import ctypes
 import errno
 import platform
 import struct
+from typing import NamedTuple
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
@@ -20,20 +24,20 @@ _UNKNOWN = 0x00050000 | errno.ENOSYS
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
 """offsets in struct seccomp_data"""
 _UNNAMED = 449
-"""from this number on calls are unknown to a program, which then does without; those of x32 are among them"""
+"""calls from this number on, x32's included, fail with ENOSYS; programs then use older calls"""
 _RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
 _CLONE_DENIED = 0x7E028080
-"""every namespace flag of clone, and CLONE_PARENT: a namespace does not end before its zygote reaped such a child"""
+"""all namespace flags, and CLONE_PARENT: the PID namespace would not end before the zygote reaped such a child"""
 
 Numbers = tuple[int | None, int | None]
-"""of a call on x86_64 and on aarch64; None where it has none"""
+"""a call's numbers on x86_64 and aarch64; None if a machine lacks the call"""
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-"""the kernel's name for each, and its column below"""
+"""each machine's AUDIT_ARCH number, and its index in `Numbers`"""
 
 
 def _table(text: str) -> dict[str, Numbers]:
-    """Entries of a name and its two numbers, `-` for None; a line that begins with # is a comment."""
+    """Parse entries of a name and two numbers, `-` for None. Lines that begin with # are comments."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     entries = [entry.split() for line in lines for entry in line.split(";") if entry.strip()]
     numbers = {name: [None if number == "-" else int(number) for number in both] for name, *both in entries}
@@ -79,7 +83,7 @@ ALLOWED = _table(
     uname 63 160; sysinfo 99 179; getrandom 318 278
     """
 )
-"""allowed whatever their arguments"""
+"""calls allowed with any arguments"""
 
 CHANGES = _table(
     """
@@ -92,40 +96,47 @@ CHANGES = _table(
     fremovexattr 199 16
     """
 )
-"""of files and folders: allowed in namespaces alone, since without what is changed would be the host's"""
+"""calls that change files and folders: allowed only in namespaces, since otherwise they would change the host's"""
 OPENS: dict[str, tuple[Numbers, int]] = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
-"""without namespaces allowed for reading what is there, as their flags say, whose place this is"""
+"""each call's numbers and the index of its flags; without namespaces it may only read existing files"""
 _CHANGING = 0x3 | 0x40 | 0x200 | 0x400000
-"""O_ACCMODE, O_CREAT, O_TRUNC and what makes O_TMPFILE of O_DIRECTORY"""
+"""O_ACCMODE, O_CREAT, O_TRUNC, and the bit that O_TMPFILE adds to O_DIRECTORY"""
 OPENAT2 = (437, 437)
 FORKS: dict[str, Numbers] = {"fork": (57, None), "vfork": (58, None)}
-"""allowed to a program that may start others"""
+"""allowed if a program may start processes"""
 CLONE, CLONE3 = (56, 220), (435, 435)
 SIGNALS = {"kill": (62, 129), "tgkill": (234, 131)}
-"""allowed to a program that may not start others with its own number alone, and without SIGKILL, which it gets from
-outside"""
+"""a program that may not start processes may signal only itself, without SIGKILL: that then comes from outside"""
 _SIGKILL = 9
 FUTEX = (202, 98)
 _FUTEX_PRIVATE = 0x80
 _FUTEX_WAITS = (0, 9, 0x100, 0x109)
-"""FUTEX_WAIT and FUTEX_WAIT_BITSET, by either clock. To wake others, or move them, tells how many there are: on a page
-of a file that all programs see, that would be a message. A program that may start others needs it for its own."""
-_BY_ARGUMENT: tuple[tuple[Numbers, int, tuple[int, ...], int, int], ...] = (
-    # prctl, but for PR_SET_PDEATHSIG: a program ends with what started it
-    ((157, 167), 0, (1,), _DENY, _ALLOW),
-    # setrlimit, but for RLIMIT_CORE: at 1, and not at 0, the host's handler of core dumps is not run on a program that
-    # crashes
-    ((160, 164), 0, (_RLIMIT_CORE,), _DENY, _ALLOW),
-    # fcntl with F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ: no locks, signals to others by the kernel's hand,
-    # larger pipes, leases, or hints that stay with a file
-    ((72, 25), 1, (*range(5), 1030, 1032), _ALLOW, _DENY),
+"""FUTEX_WAIT and FUTEX_WAIT_BITSET, by either clock. Waking or moving waiters returns their number: on a page of a file
+that all programs see, this could carry messages. A program that may start processes needs these calls."""
+
+
+class _ArgumentRule(NamedTuple):
+    numbers: Numbers
+    argument: int  # its index
+    values: tuple[int, ...]
+    listed: int  # the filter's result for these values
+    other: int  # the result for any other value
+
+
+_BY_ARGUMENT = (
+    # prctl without PR_SET_PDEATHSIG: a program must end with its parent
+    _ArgumentRule((157, 167), 0, (1,), _DENY, _ALLOW),
+    # setrlimit without RLIMIT_CORE: its limit of 1, unlike 0, keeps the host's core dump handler from running
+    _ArgumentRule((160, 164), 0, (_RLIMIT_CORE,), _DENY, _ALLOW),
+    # fcntl with F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ: no locks, no signals that the kernel sends to other
+    # processes, no larger pipes, leases, or hints that stay with a file
+    _ArgumentRule((72, 25), 1, (*range(5), 1030, 1032), _ALLOW, _DENY),
     # ioctl with TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS2
-    ((16, 29), 1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A), _ALLOW, _DENY),
+    _ArgumentRule((16, 29), 1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A), _ALLOW, _DENY),
 )
-"""a call's numbers, the place of an argument, values of it, what becomes of a call with one of them and with another"""
 _SOCKETPAIR, _AF_UNIX = (53, 199), 1
 _STREAMS = (0x00001, 0x00801, 0x80001, 0x80801)
-"""SOCK_STREAM with and without its flags: a pair of datagram sockets can be turned to other addresses"""
+"""SOCK_STREAM with and without its flags; no datagram sockets, which could send to other addresses"""
 _PRLIMIT = (302, 261)
 
 Step = tuple[int, int, int, int]
@@ -140,12 +151,12 @@ def _return(what: int) -> Step:
 
 
 def _on(number: int | None, body: list[Step]) -> list[Step]:
-    """`body`, which returns, for a call of this number."""
+    """Steps that run `body` for this call number. `body` must return."""
     return [] if number is None else [(_EQUAL, 0, len(body), number), *body]
 
 
 def _by_argument(index: int, values: tuple[int, ...], listed: int, other: int) -> list[Step]:
-    """Return `listed` where the low half of an argument is one of `values`: the kernel reads no more of these."""
+    """Return `listed` if an argument is one of `values`, else `other`. Only its low half counts, as in the kernel."""
     steps = [_load(_ARGUMENTS + 8 * index)]
     for value in values:
         steps += [(_EQUAL, 0, 1, value), _return(listed)]
@@ -153,10 +164,9 @@ def _by_argument(index: int, values: tuple[int, ...], listed: int, other: int) -
 
 
 def steps(machine: str, pid: int, may_fork: bool, may_change: bool) -> list[Step]:
-    """The filter for process `pid`, which may signal itself alone unless it may start others, and change files and
-    folders where it may.
+    """The filter for process `pid`. Without `may_fork` it may signal only itself. may_change: files and folders.
 
-    Raises KeyError for a machine without numbers here.
+    Raises KeyError for an unsupported machine.
     """
     name, column = MACHINES[machine]
     program = [
@@ -169,7 +179,7 @@ def steps(machine: str, pid: int, may_fork: bool, may_change: bool) -> list[Step
     ]
     for numbers in (ALLOWED | CHANGES if may_change else ALLOWED).values():
         program += _on(numbers[column], [_return(_ALLOW)])
-    # the flags of openat2 and clone3 are behind a pointer, where a filter cannot see them: libc then uses others
+    # openat2 and clone3 pass their flags by pointer, which a filter cannot read: libc falls back to older calls
     program += _on(OPENAT2[column], [_return(_ALLOW if may_change else _UNKNOWN)])
     program += _on(CLONE3[column], [_return(_UNKNOWN)])
     for numbers, index in OPENS.values():
@@ -185,7 +195,7 @@ def steps(machine: str, pid: int, may_fork: bool, may_change: bool) -> list[Step
 
 
 def _of_processes(column: int, pid: int, may_fork: bool) -> list[Step]:
-    """Starting processes and threads, waking them, and signals to them."""
+    """Rules for starting, waking and signalling processes and threads."""
     clone = [_load(_ARGUMENTS), (_ANY_BIT, 0, 1, _CLONE_DENIED), _return(_DENY)]
     if may_fork:
         always = (*FORKS.values(), *SIGNALS.values(), FUTEX)
@@ -205,7 +215,7 @@ class _Filter(ctypes.Structure):
 
 
 def put_on(libc: ctypes.CDLL, pid: int, may_fork: bool, may_change: bool) -> None:
-    """On this process and all it starts, for good. Raises OSError where the kernel takes no filters."""
+    """Install the filter on this process and all its children, irrevocably. Raises OSError if the kernel refuses."""
     code = b"".join(struct.pack("HBBI", *step) for step in steps(platform.machine(), pid, may_fork, may_change))
     set_seccomp, by_filter = 22, 2
     if libc.prctl(set_seccomp, by_filter, ctypes.byref(_Filter(len(code) // 8, code)), 0, 0):

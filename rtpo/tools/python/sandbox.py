@@ -1,4 +1,4 @@
-"""How the Python tool's interpreters are started: in namespaces made by bubblewrap, or under limits alone."""
+"""Starts the Python tool's interpreters: in bubblewrap's namespaces, or only under limits."""
 
 import json
 import os
@@ -22,35 +22,35 @@ PROGRAM: Final = Path(__file__).with_name("python_program.py")
 FILTER: Final = Path(__file__).with_name("python_seccomp.py")
 BUBBLEWRAP: Final = "bwrap"
 MESSAGE_SECONDS: Final = 30.0
-"""for a message that has begun to pass"""
+"""timeout of a message whose transfer has begun"""
 FIRST_USER, USERS = 60706, 478
-"""user numbers that distributions leave free; where root starts the interpreters, programs run as one of them: others
-in each as far as there are, so that each has processes of its own to count"""
+"""user ids that distributions leave free. If root starts the interpreters, each runs programs as another of these users
+where possible, because the kernel counts processes per user"""
 ENVIRONMENT: Final = {
     "HOME": SCRATCH,
     "LANG": "C.UTF-8",
-    # threads with heaps of their own would take of the address space, which is limited
+    # separate heaps per thread would use up the limited address space
     "MALLOC_ARENA_MAX": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "PATH": "/usr/bin:/bin",
     "PYTHONHASHSEED": "0",
 }
-LESS = "or accept less isolation with ++task.settings.python.isolation=limits (docs/run/tools.md says what is lost)"
+LESS = "or accept less isolation with ++task.settings.python.isolation=limits (docs/run/tools.md says what you lose)"
 _INSIDE: Final = "/sandbox"
 _HIDDEN: Final = (SCRATCH, "/dev", _INSIDE)
-"""the sandbox's own"""
+"""places that the sandbox fills itself"""
 _OPTIONS: Final = ("-S", "-s", "-P", "-B", "-u")
-"""with ENVIRONMENT the isolation of -I, but for the fixed string hashes, and none of the base interpreter's packages"""
+"""like -I but with ENVIRONMENT's fixed string hashes, and without the base interpreter's packages"""
 _ROOT_KEEPS = ("CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID")
-"""of the zygote: to make namespaces and mounts, and to become another user; in its own user namespace the first"""
+"""the zygote's capabilities as root: for namespaces and mounts, and to change user; otherwise only the first counts"""
 
 
 def start(settings: Settings) -> tuple[subprocess.Popen[bytes], socket, IO[bytes]]:
-    """Start a zygote (`rtpo.tools.python.python_child`), which is ended when the thread that calls this ends: its
-    process, the control socket's end and what it says of its own failures.
+    """Start a zygote (`rtpo.tools.python.python_child`); returns its process, control socket and stderr. It ends with
+    the thread that calls this.
 
-    Raises MachineError where the machine lacks what the isolation needs, OSError where the process cannot be started.
+    Raises MachineError if the machine lacks what the isolation needs, and OSError if the process does not start.
     """
     if platform.machine() not in MACHINES:
         raise MachineError(
@@ -74,7 +74,7 @@ def start(settings: Settings) -> tuple[subprocess.Popen[bytes], socket, IO[bytes
             cwd="/",
             env=ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(settings.site)},
             pass_fds=[theirs.fileno(), *(sources if settings.namespaces else ())],
-            # Ctrl-C is for the run, which finishes its phase
+            # so that Ctrl-C reaches only the run, which finishes its phase
             start_new_session=True,
         )
     except BaseException:
@@ -89,7 +89,7 @@ def start(settings: Settings) -> tuple[subprocess.Popen[bytes], socket, IO[bytes
 
 
 def site_folders() -> list[str]:
-    """Where this interpreter's packages lie; path files in them are not followed."""
+    """The folders of this interpreter's packages; .pth files in them are ignored."""
     own = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
     return [path for path in [*own, *site.getsitepackages()] if Path(path).is_dir()]
 
@@ -99,21 +99,21 @@ def _interpreter() -> str:
 
 
 def bubblewrap_version() -> str:
-    """Raises MachineError where there is no bubblewrap."""
+    """The version of bubblewrap. Raises MachineError if it is not installed."""
     program = shutil.which(BUBBLEWRAP)
     if program is None:
         raise MachineError(
-            f"the Python tool isolates programs with bubblewrap, and there is no {BUBBLEWRAP} on this machine: install "
-            f"it (Debian and Ubuntu: apt-get install -y bubblewrap), {LESS}."
+            f"the Python tool isolates programs with bubblewrap, but this machine has no {BUBBLEWRAP}: install it "
+            f"(Debian and Ubuntu: apt-get install -y bubblewrap), {LESS}."
         )
     return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
 
 
 def _bubblewrap(sources: Iterable[int]) -> list[str]:
-    """Namespaces of its own, and a file system of the interpreter, its packages and the system's libraries, read-only.
+    """The bubblewrap command: new namespaces, and a read-only file system with the interpreter, its packages and the
+    system's libraries. Each call later mounts its own scratch folder.
 
-    In it nothing can be written; each call mounts a scratch folder of its own. Root needs no user
-    namespace: programs become another user. Others get one, in which their own user is the only one.
+    As root, programs change to another user. Otherwise they get a user namespace with no other user.
     """
     bubblewrap_version()
     flags = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
@@ -129,9 +129,9 @@ def _bubblewrap(sources: Iterable[int]) -> list[str]:
     for source, name in zip(sources, (CHILD.name, PROGRAM.name, FILTER.name), strict=True):
         mounts.append(("--ro-bind-data", str(source), f"{_INSIDE}/{name}"))
     mounts += [("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in ("null", "zero", "random", "urandom")]
-    # shared memory and named semaphores are then files of the scratch folder
+    # puts shared memory and named semaphores into the scratch folder
     mounts.append(("--symlink", SCRATCH, "/dev/shm"))
-    # for all to pass through: folders that bubblewrap makes itself are for their owner
+    # bubblewrap would create these folders for their owner only
     for folder in sorted({str(parent) for _, _, target in mounts for parent in Path(target).parents} - {"/"}):
         flags += ["--dir", folder]
     for kind, source_path, target in mounts:
@@ -140,15 +140,15 @@ def _bubblewrap(sources: Iterable[int]) -> list[str]:
 
 
 def _system_folders() -> list[Path]:
-    """Libraries, and what finds them; time zones."""
+    """Paths of libraries, the linker's cache and time zones."""
     libraries = [f"{above}/lib{kind}" for above in ("/usr", "") for kind in ("", "32", "64", "x32")]
     names = [*libraries, "/usr/share/zoneinfo", "/etc/ld.so.cache"]
     return [Path(name) for name in names if os.path.lexists(name)]
 
 
 def interpreter_folders() -> dict[str, str]:
-    """Of the interpreter and its packages, without those inside another: the place of each in the sandbox, which is
-    its own unless the sandbox would hide it there."""
+    """Folders of the interpreter and its packages, without subfolders of each other, with their paths in the sandbox.
+    The path differs only where the sandbox would hide the folder."""
     places: dict[str, str] = {}
     for folder in sorted({sys.base_prefix, str(Path(_interpreter()).parent), *site_folders()}):
         if not any(Path(folder).is_relative_to(other) for other in places):
@@ -158,7 +158,7 @@ def interpreter_folders() -> dict[str, str]:
 
 
 def inside(path: str) -> str:
-    """The place in the sandbox of what lies in one of `interpreter_folders`."""
+    """The path in the sandbox of a path below `interpreter_folders`."""
     for folder, place in interpreter_folders().items():
         if Path(path).is_relative_to(folder):
             return str(Path(place) / Path(path).relative_to(folder))

@@ -1,4 +1,4 @@
-"""The Python tool: model-written programs, run in a sandbox (docs/run/tools.md)."""
+"""The Python tool: runs the policy's programs in a sandbox (docs/run/tools.md)."""
 
 import asyncio
 import atexit
@@ -27,66 +27,57 @@ from rtpo.tools.python.sandbox import ENVIRONMENT, LESS, bubblewrap_version, ins
 from rtpo.types import ToolOutcome
 
 LONGEST_PROGRAM: Final = 100_000
-"""characters"""
+"""in characters"""
 PROBE: Final = Path(__file__).with_name("python_probe.py")
 IMPORTED: Final = ("sympy", "numpy")
 VERSIONS: Final = f"import {', '.join(IMPORTED)}\nprint({', '.join(f'{name}.__version__' for name in IMPORTED)})"
-OPEN: Final = "timing, and what calls that run at once see of the machine's load"
-OPEN_TO_PROCESSES: Final = "messages between calls that run at once, by locks on pages of files that all see"
+OPEN: Final = "timing, and the load that concurrent calls put on the machine"
+OPEN_TO_PROCESSES: Final = "messages between concurrent calls, by locks on pages of shared files"
 OPEN_UNDER_LIMITS: Final = (
-    "reading files that the programs' user may read, and through /proc the variables and the memory of that user's "
-    "other processes"
+    "all files that the programs' user may read, and, through /proc, the variables and memory of that user's other "
+    "processes"
 )
 REMEDY: Final = (
-    "Namespaces may be forbidden here. As an ordinary user: sysctl user.max_user_namespaces must be above 0, "
-    "kernel.unprivileged_userns_clone, where there is one, 1, and kernel.apparmor_restrict_unprivileged_userns, where "
-    "there is one, 0. As root in a container: give it CAP_SYS_ADMIN and a seccomp profile that allows unshare and "
-    f"mount. Do so, {LESS}."
+    "Namespaces may be forbidden here. As an ordinary user: set sysctl user.max_user_namespaces above 0 and, if they "
+    "exist, kernel.unprivileged_userns_clone to 1 and kernel.apparmor_restrict_unprivileged_userns to 0. As root in a "
+    f"container: give it CAP_SYS_ADMIN and a seccomp profile that allows unshare and mount. Do so, {LESS}."
 )
 
 
 @dataclass(frozen=True)
 class PythonSettings:
-    """Of the Python tool; the limits are those of one call.
+    """Settings of the Python tool. The limits are for one call."""
 
-    cpu_seconds, wall_seconds: of processor time of a process, and in all. memory_bytes: of address space of a process,
-    the interpreter and its libraries included. processes: at once, threads counted; 1: one process, and a few threads.
-    output_characters: of what a call prints, given to the policy; what is over is cut out before the end. workers:
-    calls run at once; null: one a processor that this process may use. isolation: `namespaces`, or `limits`, which
-    accepts less where there are no namespaces (docs/run/tools.md). session: a call is run after the episode's
-    earlier ones, in one process; without, it knows nothing of them.
-    """
-
-    cpu_seconds: Count = 10
-    wall_seconds: Annotated[float, Gt(0), Lt(1e6)] = 20.0
-    memory_bytes: Annotated[int, Ge(256 << 20)] = 512 << 20
-    processes: Count = 1
-    output_characters: Annotated[int, Ge(100)] = 4000
-    workers: Count | None = None
-    isolation: Literal["namespaces", "limits"] = "namespaces"
-    session: bool = False
+    cpu_seconds: Count = 10  # of each process
+    wall_seconds: Annotated[float, Gt(0), Lt(1e6)] = 20.0  # of the whole call
+    memory_bytes: Annotated[int, Ge(256 << 20)] = 512 << 20  # address space of a process, libraries included
+    processes: Count = 1  # at once, threads included; 1 means one process with a few threads
+    output_characters: Annotated[int, Ge(100)] = 4000  # longer output is cut in its middle
+    workers: Count | None = None  # calls at once; null: one per available CPU
+    isolation: Literal["namespaces", "limits"] = "namespaces"  # `limits` is weaker (docs/run/tools.md)
+    session: bool = False  # a call continues from the episode's earlier calls, replayed in its process
 
     def problems(self, path: str) -> list[str]:
-        """A sentence where these values do not go together; `path` is where they stand."""
+        """A sentence if the values contradict each other. path: of these settings."""
         if self.isolation == "namespaces" or self.processes == 1:
             return []
         return [
-            f"{path}.processes is {self.processes} and {path}.isolation limits: what a program leaves running can be "
-            "ended for certain in namespaces alone; use 1, or isolation namespaces."
+            f"{path}.processes is {self.processes} and {path}.isolation limits: only namespaces can surely end all "
+            "processes of a program; use 1, or isolation namespaces."
         ]
 
     @property
     def gaps(self) -> list[str]:
-        """What is known to be open to programs."""
+        """Known gaps of the isolation."""
         under_limits = [OPEN_UNDER_LIMITS] if self.isolation == "limits" else []
         return [OPEN, *([OPEN_TO_PROCESSES] if self.processes > 1 else []), *under_limits]
 
     def check(self) -> dict[str, str]:
-        """Run a program that tries to get out, and one that takes too much memory; facts of this machine's sandbox. Not
-        for use within an event loop.
+        """Run a program that tries to escape, and one that takes too much memory; returns facts for the manifest. Do
+        not call it in an event loop.
 
-        user: `reserved` where programs run as a user of their own number, `own` where they run as this process's.
-        Raises MachineError where no program can be run, or one can do what it should not.
+        user: `reserved` if programs run as a user of their own, `own` if they run as this process's user. Raises
+        MachineError if a program does not run, or does what the sandbox must prevent.
         """
         is_isolated = self.isolation == "namespaces"
         facts = {
@@ -98,7 +89,7 @@ class PythonSettings:
         if is_isolated:
             facts["bubblewrap"] = bubblewrap_version()
         else:
-            print(f"the Python tool has task.settings.python.isolation=limits. Open to programs: {facts['open']}")
+            print(f"the Python tool has task.settings.python.isolation=limits. Programs can use: {facts['open']}")
         folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else ["/tmp", "/dev/shm"]
         hidden, seen = ("/proc", "/sys", "/etc/passwd", "/var", "/home"), interpreter_folders().values()
         secrets = [
@@ -114,25 +105,25 @@ class PythonSettings:
             raise MachineError(f"{error}. {REMEDY if is_isolated else ''}".strip()) from error
         if probe.outcome is not ToolOutcome.OK:
             raise MachineError(
-                f"a program that the Python tool ran to try its sandbox ended with: {probe.output} Programs run as a "
-                f"user without privileges, who must be able to read {sys.base_prefix} and its packages, and have "
-                f"task.settings.python.memory_bytes, {self.memory_bytes}, interpreter and libraries included."
+                f"the Python tool's test program failed in the sandbox: {probe.output} Programs run as a user without "
+                f"privileges, who must be able to read {sys.base_prefix} and its packages. Their limit, "
+                f"task.settings.python.memory_bytes={self.memory_bytes}, includes the interpreter and its libraries."
             )
         if versions.output != (installed := " ".join(version(name) for name in IMPORTED)):
             raise MachineError(
                 f"programs of the Python tool import {' and '.join(IMPORTED)} as {versions.output}, this process as "
-                f"{installed}: install them in {', '.join(site_folders())}, and name no others in PYTHONPATH."
+                f"{installed}: install them in {', '.join(site_folders())}, and not in a folder of PYTHONPATH."
             )
         breaches = json.loads(probe.output)
         if hog.outcome is not ToolOutcome.MEMORY:
             breaches.append(f"it takes {self.memory_bytes} bytes of memory")
         if breaches:
-            raise MachineError(f"the Python tool's sandbox does not hold a program here: {', '.join(breaches)}.")
+            raise MachineError(f"the Python tool's sandbox leaks on this machine: {', '.join(breaches)}.")
         return facts
 
 
 class PythonTool:
-    """`rtpo.tools.base.Tool`: runs a Python program. Tools of the same settings share this process's interpreters."""
+    """A `rtpo.tools.base.Tool` that runs Python programs. Tools with the same settings share their interpreters."""
 
     def __init__(self, settings: PythonSettings | None = None) -> None:
         self.settings = settings or PythonSettings()
@@ -150,10 +141,10 @@ class PythonTool:
         return text_tool("python", description, "code", "The program.")
 
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
-        """Run `arguments["code"]`; with `session` after the code of the earlier calls, what they print discarded.
+        """Run `arguments["code"]`. With `session`, first replay the code of the earlier calls and discard their output.
 
-        An earlier call that ends its process (by a limit, a signal, `os._exit`) where it did not before is left out.
-        Raises InfrastructureError when the program could not be run, MachineError where none can.
+        An earlier call that now ends its process, by a limit, a signal or `os._exit`, is left out. Raises
+        InfrastructureError if the program could not be run, and MachineError if the machine cannot run any.
         """
         program, settings = _program(arguments), self.settings
         if not program.strip():
@@ -184,13 +175,13 @@ def _result(reply: Reply, settings: PythonSettings) -> ToolResult:
 
 
 def _outcome(reply: Reply, settings: PythonSettings) -> tuple[ToolOutcome, str]:
-    """With what is said beside the output."""
+    """The outcome, and a sentence to add to the output."""
     if reply.is_interpreter_ended:
         return ToolOutcome.INTERPRETER_ENDED, "the program ended the interpreter"
     if reply.is_timed_out:
         return ToolOutcome.TIMEOUT, f"TimeoutError: stopped after {settings.wall_seconds:g} s"
     code = os.waitstatus_to_exitcode(reply.status)
-    # SIGKILL comes where a program ignores SIGXCPU
+    # a program that ignores SIGXCPU gets SIGKILL
     if -code == signal.SIGXCPU or (-code == signal.SIGKILL and reply.cpu_seconds >= settings.cpu_seconds):
         return ToolOutcome.TIMEOUT, f"TimeoutError: {settings.cpu_seconds} s of CPU time used up"
     if reply.is_out_of_memory:
@@ -207,7 +198,7 @@ _pools_lock = threading.Lock()
 
 
 def _pool(settings: PythonSettings) -> Pool:
-    """This process's pool of these settings; what differs for programs alone makes another."""
+    """This process's pool for these settings."""
     with _pools_lock:
         if settings not in _pools:
             is_isolated = settings.isolation == "namespaces"
@@ -226,7 +217,7 @@ def _pool(settings: PythonSettings) -> Pool:
 
 
 def close_pools() -> None:
-    """End this process's interpreters, and the programs that run; another call starts new ones."""
+    """End this process's interpreters and their programs. A later call starts new ones."""
     with _pools_lock:
         pools = list(_pools.values())
         _pools.clear()

@@ -1,7 +1,6 @@
-"""A local BM25 index: built once from JSONL passages, opened memory-mapped.
+"""A local BM25 index, built once from JSONL passages and opened memory-mapped.
 
-A folder holds bm25s's arrays and vocabulary, the passages with their offsets, and, written last of all,
-`manifest.json` with every file's size and SHA-256.
+An index is a folder with FILES and, written last, MANIFEST with each file's size and SHA-256.
 """
 
 import asyncio
@@ -31,25 +30,27 @@ from rtpo.tools.search.replay import SearchBackend
 from rtpo.tools.search.text import Passage, render
 
 FORMAT = 2
+"""version of the folder's format"""
 MANIFEST = "manifest.json"
 PASSAGES, OFFSETS = "passages.jsonl", "offsets.npy"
+"""a passage `{"id", "title", "text"}` a line, and the byte offset of each line"""
 ARRAYS = ("data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy")
 FILES = (*ARRAYS, "vocab.index.json", "params.index.json", PASSAGES, OFFSETS)
 WORD = r"\w+"
 METHOD = {"method": "lucene", "k1": 1.5, "b": 0.75, "dtype": "float32", "int_dtype": "int32"}
 _STOPWORDS = frozenset(STOPWORDS_EN)
 TOKENIZER = {"unicode": "NFC", "pattern": WORD, "lower_case": True, "stop_words": sorted(_STOPWORDS)}
-"""the settings of `tokens`, as a manifest has them"""
+"""the settings of `tokens`, stored in the manifest"""
 _words = re.compile(WORD).findall
-# bm25s holds the interpreter's lock for most of a search: more threads than two do fewer searches a second
+# bm25s holds the GIL for most of a search: more than two threads do fewer searches per second
 _searchers = ThreadPoolExecutor(2, thread_name_prefix="search-bm25")
 
 
 @dataclass(frozen=True)
 class Bm25Settings:
-    """index: the folder that experiments/build_index.py made."""
+    """Settings of the bm25 backend."""
 
-    index: str | None = None
+    index: str | None = None  # a folder that experiments/build_index.py made
 
     def problems(self, path: str) -> list[str]:
         if self.index is None:
@@ -58,20 +59,18 @@ class Bm25Settings:
 
 
 def tokens(text: str) -> list[str]:
-    """Runs of letters, digits and underscores in NFC and lower case, without bm25s's English stop words."""
+    """Words (letters, digits and underscores) in NFC and lower case, without bm25s's English stop words."""
     text = unicodedata.normalize("NFC", text).lower()
     return [word for word in _words(text) if word not in _STOPWORDS]
 
 
 def build_index(passages: Path, folder: Path) -> dict[str, Any]:
-    """Build an index of a JSONL file of passages, `{"id", "title", "text"}` or Search-R1's `{"id", "contents"}`, in
-    `folder`; returns its manifest.
+    """Build an index in `folder` from a JSONL file of passages; returns its manifest.
 
-    The passages are read once, one line at a time. Until it is whole, the folder is called `<folder>.partial-…`; one
-    that a killed build left is nobody's any more. The same passages give the same files.
+    A line is `{"id", "title", "text"}` or Search-R1's `{"id", "contents"}`. Lines are read once, one at a time. The
+    same passages give the same files. The build runs in `<folder>.partial-…`, which a killed build leaves behind.
 
-    Raises DataError for a line that cannot be, a repeated id and a folder that is there already, and MachineError when
-    the disk is full.
+    Raises DataError for an invalid line, a repeated id or an existing folder, and MachineError if the disk is full.
     """
     check_is_free(folder)
     with disk_errors(folder):
@@ -93,7 +92,7 @@ def _build(passages: Path, partial: Path) -> dict[str, Any]:
     with (partial / PASSAGES).open("wb") as out:
         for place, uid, passage in _rows(passages, digest):
             if uid in ids:
-                raise DataError(f"{place} has the id {uid!r} of a passage before it: give each its own.")
+                raise DataError(f"{place} repeats the id {uid!r}: give each passage its own.")
             ids.add(uid)
             row = {"id": uid, "title": passage.title, "text": passage.text}
             offsets.append(offsets[-1] + out.write(json.dumps(row, ensure_ascii=False).encode() + b"\n"))
@@ -118,7 +117,7 @@ def _build(passages: Path, partial: Path) -> dict[str, Any]:
 
 
 def _rows(passages: Path, digest: Any) -> Iterator[tuple[str, str, Passage]]:
-    """Place, id and passage of each line."""
+    """Place, id and passage of each line. Updates `digest` with the file's bytes."""
     with readable("the passages", passages), passages.open("rb") as file:
         for number, line in enumerate(file, start=1):
             digest.update(line)
@@ -139,9 +138,9 @@ def _rows(passages: Path, digest: Any) -> Iterator[tuple[str, str, Passage]]:
 
 
 class Bm25Index:
-    """A folder that `build_index` made, checked and memory-mapped; what it reads is the system's to keep in memory.
+    """An index made by `build_index`, checked and memory-mapped, so the operating system caches what it reads.
 
-    Raises DataError for a folder that is not whole, differs from its manifest, or was made for another tokenizer.
+    Raises DataError for a folder that is incomplete, differs from its manifest, or has another tokenizer.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -152,13 +151,13 @@ class Bm25Index:
         self._offsets = np.load(folder / OFFSETS, mmap_mode="r")
 
     def search(self, query: str, results: int) -> list[tuple[str, Passage, float]]:
-        """Id, passage and score of at most `results` passages that share a word with the query: by score, the largest
-        first, and those of one score as they stand in the file."""
+        """Id, passage and score of the best passages that share a word with the query, at most `results`. Ties are in
+        file order."""
         words = self._model.get_tokens_ids(tokens(query))
         if not words:
             return []
         scores = self._model.get_scores_from_ids(words)
-        places = np.flatnonzero(scores)  # first, since most are 0, of which np.partition is slow
+        places = np.flatnonzero(scores)  # drop the many zeros first: they slow np.partition down
         if len(places) > results:
             places = places[scores[places] >= np.partition(scores[places], -results)[-results]]
         best = places[np.argsort(-scores[places], kind="stable")[:results]]
@@ -172,7 +171,7 @@ class Bm25Index:
 
 
 class Bm25Backend(SearchBackend):
-    """On an index."""
+    """A search backend on a local index."""
 
     def __init__(self, folder: Path, results: int, characters: int) -> None:
         self._index, self._results, self._characters = Bm25Index(folder), results, characters
@@ -197,7 +196,7 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
             raise ValueError("another version of this project built it")
     except (OSError, ValueError) as error:
         build = "build one with experiments/build_index.py"
-        raise DataError(f"{folder} is no whole search index ({error}): {build}.") from error
+        raise DataError(f"{folder} is not a complete search index ({error}): {build}.") from error
     for file, facts in manifest["files"].items():
         if not (folder / file).exists() or _facts(folder / file) != facts:
             raise DataError(f"{folder / file} is lost or damaged: build the index again.")

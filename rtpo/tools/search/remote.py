@@ -1,10 +1,11 @@
-"""Search over HTTP: a retriever that speaks Search-R1's protocol, or a web search API in the shape of Brave's.
+"""Search over HTTP: a retriever with Search-R1's protocol, or a web search API like Brave's.
 
-A retriever answers `POST <url>` with `{"queries": [query], "topk": n, "return_scores": true}` by
-`{"result": [[{"document": {"contents": "title\\ntext"}, "score": ...}, ...]]}`, best first. A web API answers
-`GET <url>?q=query&count=n`, with the key in the header `X-Subscription-Token`, by
-`{"web": {"results": [{"title": ..., "description": ...}, ...]}}`. It takes 400 characters and 50 words a query and
-gives 20 results at most.
+Requests and answers, best result first:
+
+    retriever  POST <url> {"queries": [query], "topk": n, "return_scores": true}
+    answers    {"result": [[{"document": {"contents": "title\\ntext"}, "score": ...}, ...]]}
+    web API    GET <url>?q=query&count=n, with the key in the header X-Subscription-Token
+    answers    {"web": {"results": [{"title": ..., "description": ...}, ...]}}
 """
 
 import html
@@ -15,16 +16,15 @@ from rtpo.core.http_client import Client, key_problems, url_problems
 from rtpo.tools.search.replay import SearchBackend
 from rtpo.tools.search.text import Passage, render
 
-MOST_CHARACTERS = 400
-MOST_WORDS = 50
-MOST_RESULTS = 20
+MOST_CHARACTERS, MOST_WORDS, MOST_RESULTS = 400, 50, 20
+"""the web API's limits: of a query, of a query, per query"""
 
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """url: of the retriever's `retrieve`."""
+    """Settings of the http backend."""
 
-    url: str | None = None
+    url: str | None = None  # of the retriever's `retrieve`
 
     def problems(self, path: str) -> list[str]:
         return url_problems(self.url, f"{path}.url")
@@ -32,17 +32,17 @@ class HttpSettings:
 
 @dataclass(frozen=True)
 class WebSettings:
-    """url: of the API. key_variable: the environment variable that holds the key, which is written nowhere."""
+    """Settings of the web backend."""
 
     url: str | None = "https://api.search.brave.com/res/v1/web/search"
-    key_variable: str = "BRAVE_API_KEY"
+    key_variable: str = "BRAVE_API_KEY"  # environment variable with the API key, which is never stored
 
     def problems(self, path: str) -> list[str]:
         return url_problems(self.url, f"{path}.url") + key_problems(self.key_variable, f"{path}.key_variable")
 
 
 class HttpBackend(SearchBackend):
-    """On a retriever, of settings without problems."""
+    """A search backend on a retriever."""
 
     name = "http"
 
@@ -59,7 +59,7 @@ class HttpBackend(SearchBackend):
 
 
 class WebBackend(HttpBackend):
-    """The same on a web search API."""
+    """A search backend on a web search API."""
 
     name = "web"
 
@@ -73,7 +73,7 @@ class WebBackend(HttpBackend):
 
 
 def split_contents(contents: str) -> Passage:
-    """The first line is the title, which wiki-18 has in quotes; a single line is text."""
+    """Split a passage: the first line is the title, in quotes in wiki-18. A single line is text without a title."""
     title, newline, text = contents.strip().partition("\n")
     return Passage(title.strip().strip('"'), text) if newline else Passage("", title)
 
@@ -89,5 +89,5 @@ def _from_web(reply: Any) -> list[Passage]:
     if reply.get("type") == "search" and "web" not in reply:
         return []
     parts = [(row["title"], row.get("description") or "") for row in reply["web"]["results"]]
-    # what is no text has nothing to strip
+    # a title or text that is not a string raises in strip
     return [Passage(html.unescape(title.strip()), html.unescape(text.strip())) for title, text in parts]

@@ -1,4 +1,4 @@
-"""Recorded answers replayed: of a recording (`rtpo.core.recording`), or of a JSON dictionary of query to text."""
+"""Replays recorded answers, from a recording (`rtpo.core.recording`) or a JSON dictionary of query to text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,30 +13,26 @@ from rtpo.tools.search.text import NO_RESULTS, normalise_query
 
 
 class SearchBackend(Protocol):
-    """What answers a normalised query. identity: all that its answers depend on, as plain JSON; no key."""
+    """Answers normalised queries. identity: everything that its answers depend on, as plain JSON, without API keys."""
 
     identity: Mapping[str, Any]
 
     def refusal(self, query: str) -> str:
-        """Why the policy may not ask this, in a sentence to it; empty when it may."""
+        """A sentence to the policy if it may not ask this query, else empty."""
         return ""
 
     async def answer(self, query: str) -> str:
-        """The text that the policy reads. Raises InfrastructureError when there is none to be had now."""
+        """The text for the policy. Raises InfrastructureError if the backend cannot answer now."""
         ...
 
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """file: a recording (.jsonl), or a JSON dictionary of query to text (.json).
+    """Settings of the replay backend."""
 
-    on_miss: what a query that is not in it gets: `error` ends the run, `empty` is told that there are no results,
-    `live` is answered by the backend that `live` names.
-    """
-
-    file: str | None = None
-    on_miss: Literal["error", "empty", "live"] | None = None
-    live: Literal["bm25", "http", "web"] | None = None
+    file: str | None = None  # a recording (.jsonl), or a JSON dictionary of query to text (.json)
+    on_miss: Literal["error", "empty", "live"] | None = None  # unknown query: end the run, no results, or ask `live`
+    live: Literal["bm25", "http", "web"] | None = None  # the backend for `on_miss: live`
 
     def problems(self, path: str) -> list[str]:
         problems = []
@@ -46,7 +42,7 @@ class ReplaySettings:
             problems.append(f"{path}.file is {self.file}: use a .jsonl recording, or a .json dictionary.")
         if self.on_miss is None:
             problems.append(
-                f"{path}.on_miss is missing: say what a query that is not in the recording gets: error, empty or live."
+                f"{path}.on_miss is missing: choose error, empty or live for a query that is not in the recording."
             )
         if (self.on_miss == "live") != (self.live is not None):
             problems.append(
@@ -57,7 +53,7 @@ class ReplaySettings:
 
 
 class ReplayBackend(SearchBackend):
-    """On a recording. Raises DataError for a file that cannot be read."""
+    """A search backend on a recording. Raises DataError if the file cannot be read."""
 
     def __init__(self, file: Path, on_miss: Literal["error", "empty", "live"], live: SearchBackend | None) -> None:
         self._file, self._on_miss, self._live = file, on_miss, live
@@ -86,9 +82,9 @@ class ReplayBackend(SearchBackend):
 
 
 def read_recording(path: Path) -> dict[str, str]:
-    """Normalised query -> text. A last line without its end, which a killed writer leaves, is not read.
+    """Read a recording; returns texts by normalised query. It skips an unfinished last line, left by a killed writer.
 
-    Raises DataError for a file, line or query that cannot be, and for two texts of one query.
+    Raises DataError for an invalid file, line or query, and for two texts of one query.
     """
     with readable("the recording", path):
         content = path.read_text(encoding="utf-8")
@@ -105,5 +101,5 @@ def read_recording(path: Path) -> dict[str, str]:
         query, text = entry(row, place)
         text = encodable(text)
         if texts.setdefault(normalise_query(query), text) != text:
-            raise DataError(f"{place}: {query!r} has another text before it; delete one of them.")
+            raise DataError(f"{place}: an earlier line has another text for {query!r}; delete one of them.")
     return texts

@@ -1,4 +1,4 @@
-"""Queries and results as text: the one form of a query, and what the policy reads."""
+"""Normalises queries and renders results as the policy's text."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 NO_RESULTS = "No results."
 TEXT_FORMAT = 1
-"""of what `normalise_query` and `render` make; another format, another cache"""
+"""version of the output of `normalise_query` and `render`; each version has its own cache"""
 _NOT_TEXT = ("Cc", "Cs")
-"""control characters, and halves of surrogate pairs, which JSON can spell"""
+"""control characters, and single surrogates, which JSON allows"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +20,19 @@ class Passage:
 
 
 def normalise_query(query: str) -> str:
-    """The query that is kept and sent: Unicode NFC, control characters and half surrogate pairs as spaces, each run of
-    white space one space, none at the ends. Case and punctuation stay."""
+    """The query to store and send: Unicode NFC on one line (`plain`). Case and punctuation stay."""
     return plain(unicodedata.normalize("NFC", query))
 
 
 def plain(text: str) -> str:
-    """One line: control characters and half surrogate pairs as spaces, each run of white space one space."""
+    """Text on one line: control characters and single surrogates become spaces, runs of white space one space."""
     if not text.isprintable():
         text = "".join(" " if unicodedata.category(letter) in _NOT_TEXT else letter for letter in text)
     return " ".join(text.split())
 
 
 def render(passages: Iterable[Passage], characters: int) -> str:
-    """One line a result, `Page i: title: text`, the title and text cut at `characters`; `No results.` without any."""
+    """One line per result, `Page i: title: text`, with title and text cut at `characters`; or `No results.`"""
     lines = []
     for number, passage in enumerate(passages, start=1):
         line = ": ".join(part for part in (plain(passage.title), plain(passage.text)) if part)

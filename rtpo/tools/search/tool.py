@@ -1,4 +1,4 @@
-"""The search tool: one interface, four backends, one world for all paths of a run (docs/run/tools.md)."""
+"""The search tool: four backends behind one interface; all paths of a run get the same answers (docs/run/tools.md)."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -25,28 +25,22 @@ SCHEMA = text_tool(
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Of the search tool.
-
-    results: the most a query is given. characters: of each result's title and text. query_characters: of a query; a
-    longer one is refused. cache: the folder that answers are kept in and read from, one recording for each backend
-    with its settings; null keeps them for as long as the process lives. requests: of http and web. Only the fields of
-    the chosen backend are looked at.
-    """
+    """Settings of the search tool. Only the chosen backend's fields are used."""
 
     backend: Literal["bm25", "http", "web", "replay"] = "bm25"
-    results: Count = 3
-    characters: Count = 1000
-    query_characters: Count = MOST_CHARACTERS
-    cache: str | None = None
+    results: Count = 3  # at most, per query
+    characters: Count = 1000  # of each result's title and text; the rest is cut
+    query_characters: Count = MOST_CHARACTERS  # a longer query is refused
+    cache: str | None = None  # folder of answers, one recording per backend and settings; null keeps them in memory
     bm25: Bm25Settings = field(default_factory=Bm25Settings)
     http: HttpSettings = field(default_factory=HttpSettings)
     web: WebSettings = field(default_factory=WebSettings)
     replay: ReplaySettings = field(default_factory=ReplaySettings)
-    requests: RequestSettings = field(default_factory=RequestSettings)
+    requests: RequestSettings = field(default_factory=RequestSettings)  # for http and web
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """All that may be asked."""
+        """The backends that may be asked."""
         live = self.replay.live if self.backend == "replay" else None
         return (self.backend,) if live is None else (self.backend, live)
 
@@ -61,11 +55,11 @@ class SearchSettings:
         return problems
 
     def check(self) -> dict[str, Any]:
-        """Open what answers and try it; returns facts for the manifest. A retriever is asked one query, a web API none.
-        Not for use within an event loop.
+        """Open the backend and try it; returns facts for the manifest. It asks a retriever one query, a web API none.
+        Do not call it in an event loop.
 
-        Raises DataError for an index or a recording that cannot be used, ConfigError for a missing key and
-        MachineError for a retriever that does not answer.
+        Raises DataError for an unusable index or recording, ConfigError for a missing key, and MachineError if a
+        retriever does not answer.
         """
         world = open_world(self)
         try:
@@ -77,8 +71,7 @@ class SearchSettings:
 
 
 class SearchTool:
-    """`rtpo.tools.base.Tool` that searches. Those with the same settings share the process's one world, so that a tool
-    costs nothing to make."""
+    """A `rtpo.tools.base.Tool` that searches. Tools with the same settings share one world, so making one is cheap."""
 
     def __init__(self, settings: SearchSettings) -> None:
         self.world = open_world(settings)
@@ -88,17 +81,16 @@ class SearchTool:
         return SCHEMA
 
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
-        """Raises InfrastructureError when the backend cannot answer, DataError for a query that a replayed recording
-        should have."""
+        """Search for `arguments["query"]`. Raises InfrastructureError if the backend cannot answer, and DataError for a
+        query that a replayed recording lacks."""
         return await self.world.call(arguments["query"])
 
 
 class SearchWorld:
-    """What is found, by query.
+    """Answers queries, with one answer per normalised query for as long as the cache lives.
 
-    A query is normalised, and has one answer for as long as the cache lives: equal queries in flight make one request,
-    and of two answers the first that was kept is everyone's. An answer that was not had is not kept. Usable in any
-    event loop, one after another.
+    Equal queries at the same time make one request. If two processes get different answers, both use the one stored
+    first. Failures are not stored. It may be used in several event loops, one after another.
     """
 
     def __init__(self, settings: SearchSettings) -> None:
@@ -123,12 +115,12 @@ class SearchWorld:
 
 @cache
 def open_world(settings: SearchSettings) -> SearchWorld:
-    """The process's one world with these settings. Raises as `SearchSettings.check` does for what is not there."""
+    """The process's one world with these settings. Raises DataError and ConfigError as `SearchSettings.check` does."""
     return SearchWorld(settings)
 
 
 def _open_backend(settings: SearchSettings, name: str) -> SearchBackend:
-    """Of settings without problems. Raises ConfigError without the key that is needed."""
+    """The backend of valid settings. Raises ConfigError if its API key is missing."""
     sizes = settings.results, settings.characters
     if name == "bm25":
         return Bm25Backend(Path(str(settings.bm25.index)), *sizes)
