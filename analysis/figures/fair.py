@@ -14,12 +14,13 @@ PREDICTED = "0.85"
 
 
 def gain_figure() -> Figure:
-    """Of the study's runs."""
+    """The figure of the study's runs."""
     return drawn(estimates())
 
 
 def drawn(estimated: Sequence[Comparison]) -> Figure:
-    """A row a method, the largest gain first: mean and 95 % interval in points, on a bar of what was predicted."""
+    """One row per method, the largest gain on top: mean and 95 % interval in points, on a bar of the predicted
+    range."""
     chosen = [each for each in estimated if each.against == AGAINST and each.tasks == WALKS]
     shown = sorted(((each, each.here) for each in chosen if each.here), key=lambda pair: pair[1].mean)
     looks = styles(each.configuration for each, _ in shown)

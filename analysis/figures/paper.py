@@ -1,6 +1,6 @@
-"""The paper's figure of ratio and KL, and what else explains it: by turn, and success against cost.
+"""The paper's figure of ratio and KL, the same by turn, and success against cost (docs/results/figures.md).
 
-Each figure shows the runs of one source. `FIGURES` names them; docs/results/figures.md says what they show.
+Each figure shows the runs of one source.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,9 +28,9 @@ PAPER = "a100x8"
 IN_PAPER = ("rtpo", "grpo", "seeupo_flat")
 CONTROLS = ("grpo_exact", "seeupo")
 OTHERS = ("rtpo_off", "arpo_exact", "tree_grpo_exact")
-"""of the toy study; controls and others are thin lines"""
+"""further labels of the toy study, drawn as thin lines, like controls"""
 RATIO, KL = (1.0, 0.05), (0.0, 0.03)
-"""the value without mismatch, and the least span of an axis"""
+"""the value without mismatch, and the smallest span of the y axis"""
 READINGS = (
     ("math_paper", "grpo", "", "ratio_grpo_math_start"),
     ("math_paper", "grpo", "ratio_math_steps", "ratio_grpo_math_end"),
@@ -39,8 +39,8 @@ READINGS = (
     ("search_paper", "grpo", "ratio_knowledge_steps", "ratio_grpo_knowledge_end"),
     ("search_paper", "seeupo_flat", "ratio_knowledge_steps", "ratio_seeupo_knowledge_end"),
 )
-"""what the paper's text reads off its figure: task, label, step and ratio, by their keys in paper.yaml; its start,
-without a key, is our step 1"""
+"""ratios that the paper's text states: task, label, and the keys in paper.yaml of step and ratio; the start of training
+has no key, and is our step 1"""
 SUCCESS = "Held-out success, % (T = 1)"
 HOLLOW: dict[str, Any] = {"linestyle": "", "markersize": 7, "markerfacecolor": "none", "markeredgewidth": 1.2}
 Row = Mapping[str, Frames]
@@ -49,23 +49,22 @@ Row = Mapping[str, Frames]
 
 @dataclass(frozen=True)
 class Source:
-    """Runs that may share a figure: the main table of a profile, or the toy study. tasks: those with runs, by name.
-    command: what makes the runs."""
+    """Runs that may share a figure: the main table of a profile, or the toy study."""
 
     name: str
     profile: str
-    command: str
-    tasks: Mapping[str, Row]
+    command: str  # makes the runs
+    tasks: Mapping[str, Row]  # tasks with runs
 
     def rows(self, *others: str) -> dict[str, Row]:
-        """The paper's methods, the controls and these, in the order of legends."""
+        """By task, the runs of the paper's methods, the controls and `others`, in the order of legends."""
         labels = {*IN_PAPER, *CONTROLS, *others}
         chosen = {task: {label: row[label] for label in styles({*row} & labels)} for task, row in self.tasks.items()}
         return {task: row for task, row in chosen.items() if row}
 
 
 def toy_study(results: Path) -> Source:
-    """The first warm start of each task of the toy study, without tasks where it was not run."""
+    """The first warm start of each task of the toy study; no task if the study has no runs."""
     folder = results / "toy"
     frames = read_parquet(folder) if is_kept(folder) else None
     rows = {task: _row(frames.where(experiment=task)) for task in ("toy_math", "toy_knowledge")} if frames else {}
@@ -73,8 +72,8 @@ def toy_study(results: Path) -> Source:
 
 
 def profiles(results: Path) -> tuple[list[Source], list[str]]:
-    """The main table of the paper's profile, and of each other profile with finished runs; and a sentence for each task
-    whose records have a fault, which is left out."""
+    """The main table of the paper's profile, and of each other profile with finished runs. Also one sentence per task
+    that is left out because its records have a fault."""
     by_profile, faults = dict[str, dict[str, Row]]({PAPER: {}}), []
     for folder in sorted(results.glob("main_table_*_*")):
         _, _, profile, task = folder.name.split("_", 3)
@@ -89,7 +88,7 @@ def profiles(results: Path) -> tuple[list[Source], list[str]]:
 
 
 def _row(frames: Frames) -> Row:
-    """The configurations that figures show. Raises DataError as `groups` does."""
+    """The configurations in figures. Raises DataError as `groups` does."""
     shown = (*IN_PAPER, *CONTROLS, *OTHERS)
     return groups(frames.of(frames.runs["run"][frames.runs["label"].isin(shown)]))
 
@@ -99,12 +98,12 @@ def _in_order(rows: Mapping[str, Row]) -> dict[str, Row]:
 
 
 def consistency(source: Source) -> Figure:
-    """fig:two_results: ratio and KL by data step, a column a task."""
+    """fig:two_results: ratio and KL by data step, one column per task."""
     rows, is_paper = source.rows(), source.profile == PAPER
 
     def panel(task: str, row: Row, column: str, what: str, span: tuple[float, float]) -> Panel:
         readings = [partial(_readings, task=task, row=row)] if is_paper and column == "ratio" else []
-        # by data step, at the whole steps where all runs have a value
+        # at the complete data steps where all runs have a value
         lines = _lines(row, lambda frames: metrics.spread(metrics.whole_steps(frames)[column].unstack("run")), few=True)
         x = "Data step" if column == "kl" else ""
         return Panel(f"{TASKS[task]}: {what}", lines, x, framed=[*readings, plots.around(*span)])
@@ -117,7 +116,7 @@ def consistency(source: Source) -> Figure:
 
 
 def _readings(axes: Axes, task: str, row: Row) -> None:
-    """What the paper's text says of its figure, of the methods that are drawn."""
+    """Draw the ratios of READINGS for the methods in the panel."""
     for of_task, label, *keys in READINGS:
         if of_task == task and label in row:
             values = (load_paper().statement(key).value.number if key else 1.0 for key in keys)
@@ -127,7 +126,7 @@ def _readings(axes: Axes, task: str, row: Row) -> None:
 
 
 def mismatch_by_turn(source: Source) -> Figure:
-    """The ratio by turn, and how much of it is not due to contexts, a row a task."""
+    """The ratio by turn, and the engine's part of its KL, one row per task."""
     rows, panels = source.rows(), []
     for task, row in rows.items():
         ratio = _lines(row, _ratio_by_turn, apart=True)
@@ -146,7 +145,7 @@ def _ratio_by_turn(frames: Frames) -> pd.DataFrame:
 
 
 def success(source: Source) -> Figure:
-    """Sampled held-out success against tokens and seconds, a row a task. Rollouts are the same for all."""
+    """Sampled held-out success against tokens and seconds, one row per task. All runs have the same rollouts."""
     rows, panels = source.rows(*OTHERS), []
     tokens, seconds = (("k", 1e-3), ("seconds", 1.0)) if source.profile == "toy" else (("M", 1e-6), ("hours", 1 / 3600))
 
@@ -172,8 +171,8 @@ FIGURES: Mapping[str, Callable[[Source], Figure]] = {
 
 
 def _lines(row: Row, values: Callable[[Frames], pd.DataFrame], *, apart: bool = False, few: bool = False) -> list[Line]:
-    """The configurations of a row, thin lines last, over what they may equal. apart: side by side, with bars. few: with
-    few marks, each at other points."""
+    """A line per configuration, thin lines last, so that they stay visible on equal curves. apart: bars side by side.
+    few: few marks, staggered between lines."""
     looks, lines = styles(row), []
     for place, (label, frames) in enumerate(row.items()):
         table = values(frames)
@@ -188,7 +187,7 @@ def _width(label: str) -> float:
 
 
 def _legend(rows: Mapping[str, Row]) -> list[Entry]:
-    """Entries of the configurations, the paper's methods first."""
+    """The legend entries, the paper's methods first."""
     looks = styles(label for row in rows.values() for label in row)
     return [plots.handle(looks[label], _width(label)) for label in sorted(looks, key=_width, reverse=True)]
 
@@ -198,7 +197,7 @@ def _seeds(rows: Mapping[str, Row]) -> list[int]:
 
 
 def _about(source: Source, rows: Mapping[str, Row], *notes: str) -> str:
-    """What the runs of a figure are, and which of the paper's methods it lacks."""
+    """The note on a figure's runs, and on the paper's methods without runs."""
     title = "Toy study (first warm starts)" if source.name == "toy_study" else f"Profile {source.profile}"
     seeds = " or ".join(map(str, _seeds(rows)))
     scale = [TOY_SCALE] if source.profile == "toy" else []

@@ -17,20 +17,20 @@ from analysis.plots import TOY_SCALE, Line, Panel
 from rtpo.errors import DataError
 
 APART = 0.012
-"""between the held-out marks of several configurations, as a share of the rollouts"""
+"""the gap between held-out marks of several configurations, as a share of the rollouts"""
 RATIO, KL = (1.0, 0.1), (0.0, 0.05)
-"""the value without mismatch, and the least span of an axis"""
+"""the value without mismatch, and the smallest span of the y axis"""
 X, SUCCESS = "Training rollouts", "Success, %"
 BEFORE = "A step stands at the rollouts used before it; a last step with fewer tasks is left out."
 
 
 def training_figure(configurations: Mapping[str, Frames]) -> Figure:
-    """Success, ratio and KL against rollouts, one curve a configuration."""
+    """Success, ratio and KL against rollouts, one curve per configuration."""
     looks, several = styles(configurations), len(configurations)
 
     def line(column: str, place: int, label: str, frames: Frames) -> Line:
         curve = metrics.curve_over_runs(frames, column)
-        # later curves are thinner and their marks elsewhere, so that equal curves show each other
+        # later curves are thinner, with staggered marks, so that equal curves stay visible
         marks = plots.spread_marks(len(curve), place, several)
         return Line(curve, looks[label], max(1.0, 2.2 - 0.6 * place), marks=marks)
 
@@ -131,8 +131,8 @@ def _look(place: int) -> Style:
 
 
 def draw_run(folder: Path, output: Path) -> list[Path]:
-    """The sheet of a run, finished or not, in every format; returns the files. Raises DataError for a folder that is
-    none, and for a run without a step."""
+    """The sheet of a run, finished or not, in every format; returns the files. Raises DataError for a folder without a
+    run, and for a run without a step."""
     frames = load_run(folder, finished=False)
     if not len(frames.steps):
         raise DataError(f"{folder} has no finished step yet: there is nothing to draw.")

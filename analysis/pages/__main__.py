@@ -4,7 +4,7 @@
     python -m analysis.pages docs/results/theory.md      this page
     python -m analysis.pages --check                     write nothing; fail if a page differs from the records
 
-Names in the pages' marks, such as `<!-- generated:NAME -->`, say which function makes what follows.
+The marks in pages, such as `<!-- generated:NAME -->`, name the function that makes the text between them.
 """
 
 import gc

@@ -1,12 +1,11 @@
-"""How a page gets its tables and numbers: marks in Markdown that survive filling, so that a page can be filled again.
+"""Fill the tables and numbers of a page. Its marks in Markdown survive, so a page can be filled again.
 
-    <!-- generated:theory.theorems.order -->            a block: what `order` of analysis/theory/theorems.py returns
+    <!-- generated:theory.theorems.order -->            a block: the table of `order` in analysis/theory/theorems.py
     <!-- end -->
-    <!--theory.map.runs:Measurements-->2,700<!--/-->    a slot: a cell of such a table, by the cells that begin its row
-                                                        and its column's title, with | between; in a table of two
-                                                        columns the title is left out
+    <!--theory.map.runs:Measurements-->2,700<!--/-->    a slot: the cell of the last column in the row `Measurements`
+    <!--fair.score:The family | Covered-->4 of 12<!--/-->    a cell by the first cells of its row, then its column
 
-Words after a name are arguments of the function. Marks in a ```markdown example stay as they are.
+Words after a function's name are its arguments. Marks in a ```markdown example stay unchanged.
 """
 
 import re
@@ -20,7 +19,7 @@ from analysis.tables import Table, markdown, ruled
 from rtpo.errors import DataError
 
 Content = Table | pd.DataFrame | str
-"""what a function that a mark names returns; a frame is a table without a caption, a text is Markdown"""
+"""the result of a mark's function; a frame is a table without a caption, a text is Markdown"""
 EXAMPLE = re.compile(r"^(```markdown\n(?:.*\n)*?```)$", re.MULTILINE)
 BLOCK = re.compile(
     r"^(<!-- generated:(\S+)((?: \S+)*) -->\n)(?:(?!<!-- (?:generated:|end )).*\n)*(<!-- end -->)$", re.MULTILINE
@@ -31,7 +30,7 @@ MARK = re.compile(r"<!-- (?:generated:.*|end) -->|<!--[\w. ]+:[^\n>]*-->|<!--/--
 
 @cache
 def content(name: str, *arguments: str) -> Content:
-    """What a public function under analysis/ returns, by its dotted name. Raises DataError where there is none."""
+    """The result of a public function under analysis/, by its dotted name. Raises DataError for an unknown name."""
     module, _, function = name.rpartition(".")
     try:
         if function.startswith("_"):
@@ -43,15 +42,15 @@ def content(name: str, *arguments: str) -> Content:
 
 
 def block_text(shown: Content) -> str:
-    """As Markdown; of a table with a caption, caption and notes too."""
+    """A table or text as Markdown, with the caption and notes of a `Table`."""
     if isinstance(shown, Table):
         return markdown(shown)
     return shown if isinstance(shown, str) else ruled(list(shown.columns), shown.to_numpy().tolist())
 
 
 def cell(shown: Content, place: str) -> str:
-    """A cell, without bold, by the texts that begin its row and its column's title. Raises DataError unless there is
-    exactly one."""
+    """A cell, without bold, by the first texts of its row and its column's title. Raises DataError unless exactly one
+    cell matches."""
     if isinstance(shown, str):
         raise DataError(f"{place}: a text has no cells.")
     frame = shown.frame if isinstance(shown, Table) else shown
@@ -66,8 +65,8 @@ def cell(shown: Content, place: str) -> str:
 
 
 def filled(text: str, content: Callable[..., Content] = content) -> tuple[str, int]:
-    """A page's text with the present content of each mark, and the number of its marks. Raises DataError for a mark
-    that is not closed or not opened, and for one that names what is not there."""
+    """A page's text with the current content of each mark, and the number of marks. Raises DataError for a mark without
+    an end or a beginning, and for an unknown function or cell."""
 
     def block(match: re.Match[str]) -> str:
         return f"{match[1]}{block_text(content(match[2], *match[3].split()))}{match[4]}"

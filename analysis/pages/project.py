@@ -26,11 +26,11 @@ REFERENCE = (
     *("method", "seeds", "questions", "rollouts", "steps", "tokens", "before", "after", "gain"),
     *("greedy_before", "greedy", "ratio", "kl", "ties", "seconds"),
 )
-"""columns of the reference runs"""
+"""columns of the table of reference runs"""
 
 
 def methods(kind: str = "methods") -> pd.DataFrame:
-    """What the descriptor says of every method; of those of the ladder alone where kind is `rungs`."""
+    """The descriptors of the methods, or of the rungs of the ladder where kind is `rungs`."""
     rows = []
     for name in algorithms():
         method = load_algorithm(name)
@@ -44,7 +44,7 @@ def methods(kind: str = "methods") -> pd.DataFrame:
 
 
 def experiments(kind: str = "paper") -> pd.DataFrame:
-    """What configs/experiment/ says of the paper's experiments, or of all others."""
+    """The experiments of configs/experiment/: the paper's where kind is `paper`, otherwise the others."""
     rows = []
     for name in names_of_experiments():
         file: Any = OmegaConf.to_container(config_file("experiment", name))
@@ -61,17 +61,17 @@ def experiments(kind: str = "paper") -> pd.DataFrame:
 
 
 def runs(experiment: str, *columns: str) -> pd.DataFrame:
-    """The runs under results/<experiment>/, in columns of `analysis.run_table.COLUMNS`; all of them without names."""
+    """The runs under results/<experiment>/, in columns of `analysis.run_table.COLUMNS`; default: all columns."""
     return run_table(PROJECT / "results", experiment, columns).frame
 
 
 def reference() -> pd.DataFrame:
-    """The reference runs, in the columns that compare them."""
+    """The reference runs."""
     return runs("reference", *REFERENCE)
 
 
 def warm_starts() -> pd.DataFrame:
-    """How the shipped toy models were made, and how well they do before training: a column a model."""
+    """How the shipped toy models were made, and their success before training, with one column per model."""
     columns = {title: _warm_start(PROJECT / "rtpo" / "toy" / folder) for title, folder in WARM_STARTS.items()}
     return pd.DataFrame(columns).rename_axis("What").reset_index()
 
@@ -97,7 +97,7 @@ def _warm_start(folder: Path) -> dict[str, str]:
 
 
 def decided() -> pd.DataFrame:
-    """Where the return of the toy walk is decided, by its settings, before training."""
+    """The share of the return's variance that is left at each turn of the toy walk, by setting, before training."""
     file = PROJECT / "rtpo" / "toy" / "warm_start_walk" / "warm_start.json"
     rows = []
     for name, setting in json.loads(file.read_bytes())["decided"].items():

@@ -33,12 +33,12 @@ def claims(study: str) -> pd.DataFrame:
     results = of_study(study)
     rows = []
     for claim in study_claims():
-        measures = results.measures(claim["measure"])
+        measures = results.measures(claim.measure)
         compared = {
-            title: [compare(results, task, *claim["pair"], measure, is_common=is_common) for task in results.tasks]
+            title: [compare(results, task, *claim.pair, measure, is_common=is_common) for task in results.tasks]
             for title, (measure, is_common) in measures.items()
         }
-        row = {"Claim": claim["text"], "Source": claim["source"]}
+        row = {"Claim": claim.text, "Source": claim.source}
         row["Difference in"] = MEASURES[measures["Verdict"][0]][0]
         row |= {TASKS[task]: _difference(each) for task, each in zip(results.tasks, compared["Verdict"], strict=True)}
         rows.append(row | {title: _verdict(each) for title, each in compared.items()})

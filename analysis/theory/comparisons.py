@@ -1,8 +1,15 @@
-"""What the paper's theorems say beside what tables measure.
+"""The closed forms of the paper's theorems, compared with measurements on tables.
 
-A claim is a frame of comparisons with columns what, closed (form), mean, low, high, scale and slack. Intervals of a
-claim hold together at 95 % by Bonferroni's correction. It is supported where all intervals reach their closed forms and
-none is wide, or where all lie above 0, as it says.
+A claim is a frame with one row per comparison:
+    what                what is measured
+    closed              the closed form
+    mean, low, high     the measurement; the intervals of a claim hold jointly at 95 % (Bonferroni)
+    slack               a tolerance around the closed form
+    scale               an interval wider than RESOLUTION times this is undecided
+    reaches             whether the interval, widened by the slack, contains the closed form
+
+A claim of equality is supported if all intervals contain their closed forms and none is too wide. A claim of an
+inequality is supported if all intervals lie above their closed forms.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,20 +31,20 @@ FOLDER = PROJECT / "results" / "theory"
 COMMAND = "python experiments/theory.py"
 KEYS = ("theorem", "settings", "started", "wall_seconds", "cpu_seconds", "commit", "dirty", "lines")
 RESOLUTION = 0.1
-"""half of an interval, as a share of the comparison's scale, that is too wide to decide"""
+"""the widest half-interval that decides, relative to the comparison's scale"""
 SLACK = 0.02
-"""of success: how far below the optimum still reaches it after a finite training (Theorem 1)"""
+"""how far success may stay below the optimum after finite training (Theorem 1)"""
 ROUNDING = 1e-6
-"""how far from 1 a weight may be that single precision makes"""
+"""the rounding of a weight of 1 in single precision"""
 BINS = 8
-"""of about as many returns each, by the exact chance of success (Theorem 3)"""
+"""bins of returns by the exact chance of success, of about equal size (Theorem 3)"""
 Row = tuple[str, float, float, float, float]
-"""a text, and four numbers"""
+"""what is measured, and four of its numbers"""
 
 
 @cache
 def records(theorem: int, folder: Path = FOLDER) -> tuple[Manifest, pd.DataFrame]:
-    """A theorem's manifest and lines. Raises as `load`, and DataError for records of another theorem."""
+    """A theorem's manifest and lines. Raises as `load` does, and DataError for records of another theorem."""
     manifest, lines = load(folder, f"theorem_{theorem}", KEYS, f"{COMMAND} {theorem}")
     if manifest["theorem"] != theorem:
         raise DataError(f"{folder}/theorem_{theorem}.json is of theorem {manifest['theorem']}: restore it.")
@@ -46,7 +53,7 @@ def records(theorem: int, folder: Path = FOLDER) -> tuple[Manifest, pd.DataFrame
 
 @cache
 def select(theorem: int, folder: Path, kind: str, **values: object) -> pd.DataFrame:
-    """The lines of a kind that have these values."""
+    """The lines of a kind with these values."""
     frame = records(theorem, folder)[1]
     for name, value in {"kind": kind, **values}.items():
         frame = frame[frame[name] == value]
@@ -57,19 +64,19 @@ def select(theorem: int, folder: Path, kind: str, **values: object) -> pd.DataFr
 
 
 def compared(rows: Iterable[Row]) -> pd.DataFrame:
-    """Estimates (what, closed form, mean, standard error, scale) with normal intervals that hold together."""
+    """The comparisons of estimates (what, closed form, mean, standard error, scale), with joint normal intervals."""
     frame = pd.DataFrame(list(rows), columns=["what", "closed", "mean", "error", "scale"])
     half = stats.normal(len(frame)) * frame["error"]
     return judged(frame.assign(low=frame["mean"] - half, high=frame["mean"] + half, slack=0.0))
 
 
 def judged(frame: pd.DataFrame) -> pd.DataFrame:
-    """With `reaches`: whether the interval, widened by the slack, has the closed form."""
+    """The frame with its column `reaches`."""
     return frame.assign(reaches=frame["closed"].between(frame["low"] - frame["slack"], frame["high"] + frame["slack"]))
 
 
 def verdict(frame: pd.DataFrame, above: bool) -> str:
-    """Of a claim that all closed forms hold, or that all means lie above them."""
+    """The verdict on a claim of equality, or, with `above`, of an inequality."""
     each = []
     for x in frame.to_dict("records"):
         interval = Interval(x["mean"], x["low"], x["high"], 0, 0)
@@ -79,8 +86,9 @@ def verdict(frame: pd.DataFrame, above: bool) -> str:
 
 
 def over_runs(folder: Path, kind: str, variant: str, key: str, family: str | None = None) -> Interval:
-    """Mean and interval over seeds and MDPs of a number of each run; a point where all are alike. key: one of the
-    lines', `below` the optimum, `above` it by a variant's success, or the `share` of optimal decisions."""
+    """Mean and interval over seeds and MDPs of a number per run; equal numbers have width 0. key: a field of the lines,
+    or `below` (optimum minus success), `above` (RTPO's success minus the variant's) or `share` (of optimal
+    decisions)."""
     frame = select(1, folder, kind)
     frame = frame if family is None else frame[frame["family"] == family]
     below, share = frame["optimum"] - frame["success"], frame["agreeing"] / frame["decisions"]
@@ -92,25 +100,25 @@ def over_runs(folder: Path, kind: str, variant: str, key: str, family: str | Non
 
 
 def over_seeds_and_mdps(values: npt.NDArray[np.float64]) -> Interval:
-    """Of a table [seeds, MDPs]; without width where all are alike."""
+    """The interval of a table [seeds, MDPs]; its width is 0 for equal values."""
     interval = stats.interval(values)
     return interval if interval.low == interval.low else replace(interval, low=interval.mean, high=interval.mean)
 
 
 def optimum(folder: Path, kind: str = "sweep") -> pd.DataFrame:
-    """Theorem 1: RTPO's success below the optimum, which it cannot be above, against 0."""
+    """Theorem 1: optimum minus RTPO's success, which is at least 0, compared with 0."""
     below = over_runs(folder, kind, "reverse_fresh", "below")
     return points([("below the optimum", below.mean, max(0.0, below.low), below.high, SLACK)], closed=0.0)
 
 
 def ablation(folder: Path, variant: str, kind: str = "sweep") -> pd.DataFrame:
-    """Theorem 1: by how much RTPO's success is above a variant's, paired by MDP and seed."""
+    """Theorem 1: RTPO's success minus a variant's, paired by MDP and seed."""
     above = over_runs(folder, kind, variant, "above")
     return points([(f"above {variant}", above.mean, above.low, above.high, 0.0)], closed=0.0)
 
 
 def points(rows: Sequence[Row], closed: float) -> pd.DataFrame:
-    """Comparisons of what, mean, low, high and slack each with one closed value."""
+    """Comparisons of rows (what, mean, low, high, slack) with one closed form."""
     frame = pd.DataFrame(rows, columns=["what", "mean", "low", "high", "slack"])
     return judged(frame.assign(closed=closed, scale=1.0))
 
@@ -121,8 +129,8 @@ def shrinkage(group_size: int) -> float:
 
 
 def general(siblings: int, chains: int, sigma_v: float, sigma_a: float, sigma_xi: float) -> float:
-    """MSE of the trajectory estimator less that of the sibling estimator, for any two group sizes: a group of m makes
-    an error of sigma_A^2 / m + (m-1)/m sigma_xi^2, and a trajectory's (N-1)/N sigma_V^2 besides."""
+    """MSE of the trajectory estimator minus that of the sibling estimator, for any two group sizes. The error of a
+    group of m is sigma_A^2 / m + (m-1)/m sigma_xi^2; trajectories add (N-1)/N sigma_V^2."""
     by_siblings, by_chains = 1 / siblings, 1 / chains
     return (1 - by_chains) * sigma_v**2 + (by_chains - by_siblings) * (sigma_a**2 - sigma_xi**2)
 
@@ -132,13 +140,14 @@ def printed(siblings: int, chains: int, sigma_v: float, sigma_a: float, sigma_xi
     return (1 - 1 / chains) * sigma_v**2
 
 
-def none(siblings: int, chains: int, sigma_v: float, sigma_a: float, sigma_xi: float) -> float:
-    """No difference, which the paper's inequality is compared with."""
+def no_difference(siblings: int, chains: int, sigma_v: float, sigma_a: float, sigma_xi: float) -> float:
+    """No difference: the bound of the paper's inequality."""
     return 0.0
 
 
 def factors(folder: Path) -> pd.DataFrame:
-    """Theorem 2a: the factor of each group size over MDPs by precision, then each mean by state and action."""
+    """Theorem 2a: the factor of each group size, a precision-weighted mean over MDPs; then the mean estimate of each
+    state and action."""
     records = select(2, folder, "factor")
     rows: list[Row] = []
     for size in sorted(records["group_size"].unique()):
@@ -155,7 +164,8 @@ def factors(folder: Path) -> pd.DataFrame:
 
 
 def contaminations(folder: Path) -> pd.DataFrame:
-    """Theorem 2a: the slope of a chain's estimate on its state's value, then each mean by state, (N-1)/N (V(S) - R)."""
+    """Theorem 2a: the slope of a chain's estimate on the value of its state; then the mean estimate of each state,
+    which the closed form puts at (N-1)/N (V(S) - R)."""
     slopes: list[Row] = []
     cells: list[Row] = []
     for x in select(2, folder, "contamination").to_dict("records"):
@@ -167,7 +177,7 @@ def contaminations(folder: Path) -> pd.DataFrame:
 
 
 def differences(folder: Path, closed: Callable[..., float]) -> pd.DataFrame:
-    """Theorem 2b: MSE differences of the grid, against a formula. Scale: the sum of both errors."""
+    """Theorem 2b: MSE differences of the grid, compared with a formula. Scale: the sum of both errors."""
     rows: list[Row] = []
     for x in select(2, folder, "error").to_dict("records"):
         n, chains, *sigmas = (x[name] for name in ("siblings", "chains", "sigma_v", "sigma_a", "sigma_xi"))
@@ -179,7 +189,7 @@ def differences(folder: Path, closed: Callable[..., float]) -> pd.DataFrame:
 
 
 def unit_weights(folder: Path) -> pd.DataFrame:
-    """Theorem 3a: the share of later turns that the newest weights sampled, and the weight farthest from 1."""
+    """Theorem 3a: the share of later turns that the newest policy sampled, and the weight farthest from 1."""
     frame = select(3, folder, "weights", variant="fresh")
     newest, farthest = frame["newest"].sum() / max(1, frame["turns"].sum()), 1 + frame["farthest"].max()
     rows = [("later turns of the newest version", newest, 0.0), ("weight farthest from 1", farthest, ROUNDING)]
@@ -187,8 +197,8 @@ def unit_weights(folder: Path) -> pd.DataFrame:
 
 
 def return_bins(folder: Path) -> pd.DataFrame:
-    """Returns by state and action, pooled into BINS of about as many each by the exact value p: their number n, mean p,
-    mean return less p, mean p(1-p), mean squared distance of a return from p, and standard errors."""
+    """Returns in BINS by their exact action value p. By bin: the number n, and the means of p (`exact`), return minus p
+    (`above`), p(1-p) (`closed`) and squared distance of a return from p (`square`), with standard errors."""
     cells = select(3, folder, "returns").sort_values("exact", kind="stable")
     middle = cells["n"].cumsum() - cells["n"] / 2
     place = np.minimum((middle / cells["n"].sum() * BINS).astype(int), BINS - 1)
@@ -200,20 +210,20 @@ def return_bins(folder: Path) -> pd.DataFrame:
 
 
 def unbiased(folder: Path) -> pd.DataFrame:
-    """Theorem 3a: mean return less the exact action value of the present policy, against 0."""
+    """Theorem 3a: mean return minus the exact action value of the current policy, compared with 0."""
     bins = return_bins(folder).to_dict("records")
     return compared((f"p = {x['exact']:.2f}", 0.0, x["above"], x["error"], 1.0) for x in bins)
 
 
 def return_variances(folder: Path) -> pd.DataFrame:
-    """Theorem 3b: mean squared distance from the exact action value p, against p(1-p). Scale: the largest variance."""
+    """Theorem 3b: mean squared distance of a return from p, compared with p(1-p). Scale: the largest variance."""
     bins = return_bins(folder).to_dict("records")
     return compared((f"p = {x['exact']:.2f}", x["closed"], x["square"], x["square_error"], 0.25) for x in bins)
 
 
 def weight_variances(folder: Path) -> pd.DataFrame:
-    """Theorem 3: the stale weight's variance by the number of later turns, over seeds, against its exact mean over
-    them. Scale: the weight's exact second moment."""
+    """Theorem 3: the variance of stale weights by the number of later turns, a mean over seeds, compared with the mean
+    of the exact variances. Scale: the exact second moment of a weight."""
     weights = select(3, folder, "weights", variant="stale")
     rows: list[Row] = []
     for turns in sorted({*weights["later_turns"]} - {0}):
@@ -224,14 +234,14 @@ def weight_variances(folder: Path) -> pd.DataFrame:
 
 
 def growth(folder: Path) -> pd.DataFrame:
-    """Theorem 3: by how much that variance with all later turns is above that with one."""
+    """Theorem 3: the variance of stale weights with the most later turns minus that with one."""
     first, *_, last = weight_variances(folder).to_dict("records")
     error = float(np.hypot(first["error"], last["error"]))
     return compared([("growth", 0.0, last["mean"] - first["mean"], error, last["scale"])])
 
 
 Claim = tuple[int, str, Callable[[Path], pd.DataFrame], bool]
-"""theorem, title, comparisons, and whether these are claimed to lie above their closed forms, not at them"""
+"""theorem, title, comparisons, and whether the claim is an inequality (`above`)"""
 CLAIMS: dict[str, Claim] = {
     "theorem_1": (1, "Reverse order on fresh continuations reaches the optimum", optimum, False),
     "theorem_1_order": (1, "Success falls without reverse order", partial(ablation, variant="forward_fresh"), True),
@@ -240,7 +250,12 @@ CLAIMS: dict[str, Claim] = {
     "theorem_2a_contamination": (2, "A trajectory's advantage contains (N−1)/N (V(S) − R)", contaminations, False),
     "theorem_2b_general": (2, "The MSE difference is the general formula", partial(differences, closed=general), False),
     "theorem_2b_printed": (2, "The MSE difference is the printed formula", partial(differences, closed=printed), False),
-    "theorem_2b_lower": (2, "Siblings have the lower MSE where σ_V > 0", partial(differences, closed=none), True),
+    "theorem_2b_lower": (
+        2,
+        "Siblings have the lower MSE where σ_V > 0",
+        partial(differences, closed=no_difference),
+        True,
+    ),
     "theorem_3a_weights": (3, "The weights of continuations sampled anew are 1", unit_weights, False),
     "theorem_3a_unbiased": (3, "A sibling's return is on average the present action value p", unbiased, False),
     "theorem_3b_variance": (3, "The variance of that return is p(1−p)", return_variances, False),

@@ -1,7 +1,6 @@
-"""The map of regimes: what a closed form predicted of each point, and what was measured. Tables of theory.md.
+"""The map of regimes: the predictions of the closed form and the measurements, for docs/results/theory.md.
 
-`places` has a row a point of the map and `noise` one a frozen task; their columns are said there. Differences are the
-success of RTPO less that of GRPO, with 95 % t intervals over seeds.
+A difference is RTPO's success minus GRPO's, with a 95 % t interval over seeds.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,15 +25,15 @@ KEYS = ("commits", "cpu_seconds", "measurements", "predicted_sha256")
 POINT = [field.name for field in fields(Point)]
 Row = tuple[str, str, str]
 NEAR = 1.25
-"""a ratio that is predicted within this factor is as predicted"""
+"""the largest factor between a ratio and its prediction that counts as agreement"""
 LARGE = 2
-"""data steps of a run of large steps, at most"""
+"""a run with at most so many data steps has large steps"""
 
 
 @cache
 def records() -> tuple[Manifest, pd.DataFrame, pd.DataFrame]:
-    """The manifest, what was predicted and trained at each point, and all measurements. Raises DataError for damaged
-    records, and for measurements that nothing was predicted of."""
+    """The manifest, the predictions merged with the trained runs by point, and all measurements. Raises DataError for
+    damaged records, and for points without a prediction or a run."""
     manifest, measured = load(FOLDER, "map", KEYS, COMMAND)
     predicted = read_frame(FOLDER / "predicted.jsonl", manifest["predicted_sha256"])
     trained = measured[measured["kind"] == "trained"]
@@ -46,8 +45,15 @@ def records() -> tuple[Manifest, pd.DataFrame, pd.DataFrame]:
 
 @cache
 def places() -> pd.DataFrame:
-    """A row a point: its fields, `large` steps or small, `cost`, `gain` and `excess`, the `expected` difference, each
-    seed's measured `difference`, its `mean` with `low` and `high`, and `decided`: the sign of an interval without 0."""
+    """One row per point, with its fields and
+
+    cost, gain, excess      of the closed form (`rtpo.theory.regimes.predicted`)
+    large                   whether its steps are large (LARGE)
+    expected                the predicted difference
+    difference              the measured difference of each seed
+    mean, low, high         over seeds
+    decided                 the sign of the difference if its interval excludes 0, else 0
+    """
     frame = records()[1]
     differences = [np.subtract(*pair) for pair in zip(frame["rtpo"], frame["grpo"], strict=True)]
     intervals = [over_seeds(values) for values in differences]
@@ -61,8 +67,16 @@ def places() -> pd.DataFrame:
 
 @cache
 def noise() -> pd.DataFrame:
-    """A row a turn of a frozen task: its fields, turn k, f_k, formula (2), and for each method the exact noise (1), the
-    measured `noise`, `reached` by its 95 % interval, the exact `gradient`, and the measured one of each seed."""
+    """One row per turn of a frozen task, with the task's fields and
+
+    k, f                    turn and f_k
+    gradient                exact, for the right action
+    simple                  the ratio of noises by formula (2)
+    <method>_exact          the exact noise, formula (1)
+    <method>_noise          the measured noise
+    <method>_reached        whether its 95 % interval contains the exact noise
+    <method>_gradients      the measured gradient of each seed
+    """
     _, predicted, measured = records()
     task = ["turns", "luck", "decisions", "group_size"]
     shares = predicted.drop_duplicates(task)[[*task, "f"]]
@@ -87,7 +101,7 @@ def noise() -> pd.DataFrame:
 
 
 def summary() -> pd.DataFrame:
-    """Each prediction, in numbers, beside what was measured."""
+    """Each prediction with its measurement."""
     rows = [*_of_noise(noise()), *_of_differences(places()), *_of_tasks(places())]
     return pd.DataFrame(rows, columns=["What", "Predicted", "Measured"])
 
@@ -141,8 +155,8 @@ def _of_tasks(frame: pd.DataFrame) -> Iterator[Row]:
 
 @cache
 def kinds_of_task() -> pd.DataFrame:
-    """By kind of task, in small and in large steps: the predicted mean difference, and the measured one over the seeds
-    that all its points have, as numbers and as texts, and how many points are decided above and below 0."""
+    """One row per kind of task, for small and for large steps: the mean difference, predicted and measured, as numbers
+    and texts, and the numbers of points decided above and below 0. Measured over the seeds that all points have."""
     rows = []
     for (decisions, luck, _), part in places().groupby(["decisions", "luck", "large"]):
         seeds = part["difference"].map(len).min()
@@ -156,7 +170,7 @@ def kinds_of_task() -> pd.DataFrame:
 
 
 def regimes() -> pd.DataFrame:
-    """The mean of each kind of task, in small and in large steps."""
+    """The mean difference of each kind of task, for small and for large steps."""
     columns = {
         f"{steps} steps: {title}": kinds.set_index(["Decisions", "Luck"])[title]
         for steps, kinds in kinds_of_task().groupby("steps", sort=False)
@@ -166,7 +180,7 @@ def regimes() -> pd.DataFrame:
 
 
 def runs() -> pd.DataFrame:
-    """How the records were made."""
+    """The size of the records."""
     made = records()[0]
     rows = [("Measurements", number(made["measurements"], 0)), ("Processor seconds", number(made["cpu_seconds"], 0))]
     return pd.DataFrame(rows, columns=["What", "Value"])

@@ -1,4 +1,4 @@
-"""The figure of docs/results/theory.md: noise by turn, and the measured difference over what decides it."""
+"""The map's figure in docs/results/theory.md: noise by turn, and measured differences over predicted quantities."""
 
 from functools import partial
 from typing import Any
@@ -17,18 +17,18 @@ NOTE = (
     "the boundaries are the closed form's. (d) Bars: 95 % t intervals over seeds."
 )
 SHADES = LinearSegmentedColormap.from_list("map", ["#FFC994", "#B5A9A4", "#003C78"])
-"""from light to dark, so that signs differ in grey, too"""
+"""from light to dark, so that signs also differ in grey"""
 LOOKS = {
     "even": Style(0, "even decisions", GREEN, "o", ""),
     "late": Style(1, "late decisions", PURPLE, "s", ""),
     "chain": Style(2, "chains", ORANGE, "^", ""),
 }
 EDGE = 1.25
-"""factor between points of different budgets that would lie on one another"""
+"""a factor that separates points with different budgets at the same place"""
 
 
 def draw() -> Figure:
-    """Four panels."""
+    """The figure, with four panels."""
     frame, turns = places(), noise()
     budgets = pd.factorize(pd.MultiIndex.from_arrays([frame["group_size"], frame["trunks"] * frame["steps"]]))[0]
     apart = frame["decisions"] != "chain"

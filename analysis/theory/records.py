@@ -1,4 +1,4 @@
-"""Records of `experiments/theory.py` and `experiments/map.py`: JSON lines under a manifest that has their checksum."""
+"""Records of `experiments/theory.py` and `experiments/map.py`: JSON lines, and a manifest with their checksum."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -15,13 +15,12 @@ Manifest = Mapping[str, Any]
 
 
 class MissingRecords(DataError):
-    """Records that were not made, or not to their end."""
+    """Records that do not exist or are incomplete."""
 
 
 def load(folder: Path, name: str, keys: Collection[str], command: str) -> tuple[Manifest, pd.DataFrame]:
-    """`<name>.json` and the lines of `<name>.jsonl`, a row each. keys: what the manifest must have. Raises
-    MissingRecords for records that are not there, naming the `command` that makes them, and DataError for damaged
-    ones."""
+    """The manifest `<name>.json`, and a row for each line of `<name>.jsonl`. keys: required in the manifest. Raises
+    MissingRecords, naming the `command` that makes them, for missing records, and DataError for damaged ones."""
     manifest, lines = folder / f"{name}.json", folder / f"{name}.jsonl"
     for path in (manifest, lines):
         if not path.exists():
@@ -31,7 +30,7 @@ def load(folder: Path, name: str, keys: Collection[str], command: str) -> tuple[
 
 
 def read_frame(path: Path, checksum: str) -> pd.DataFrame:
-    """JSON lines, a row each. Raises DataError for a file with another checksum than its manifest has."""
+    """JSON lines as rows. Raises DataError for a file whose checksum differs from `checksum`."""
     if sha256(path) != checksum:
         raise DataError(f"{path} is not the file that its manifest describes: restore it.")
     return pd.DataFrame([json_object(line, str(path), ()) for line in path.read_bytes().splitlines()])

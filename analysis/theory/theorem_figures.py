@@ -24,11 +24,11 @@ LOOKS = {
 }
 SIDE_STEP = 0.2
 LEAST = 200
-"""returns of a state and action that is drawn"""
+"""returns that a state and action needs to be drawn"""
 
 
 def theory_1() -> Figure:
-    """Success as a share of the optimum: of each MDP after a sweep, and along training by family."""
+    """Success as a share of the optimum: after a sweep by MDP, and during training by family."""
     sweep = select(1, FOLDER, "sweep")
     sweep = sweep.assign(share=100 * sweep["success"] / sweep["optimum"])
     shares = sweep.groupby(["variant", "family", "mdp"])["share"].agg(["mean", "min", "max"])
@@ -64,7 +64,7 @@ def _training(variant: str, family: str) -> Line:
 
 
 def theory_2() -> Figure:
-    """The factor by group size, chains' mean estimates by their state's value, and differences of errors."""
+    """The factor by group size, the mean estimate of chains by the value of their state, and MSE differences."""
     factors = comparisons.factors(FOLDER)
     factors = factors[~factors["what"].str.contains("state")]
     groups = [int(what.removeprefix("G = ")) for what in factors["what"]]
@@ -103,7 +103,7 @@ def _errors() -> list[Line]:
 
 
 def theory_3() -> Figure:
-    """Squared distances of returns from their exact value, and the variance of stale weights by later turns."""
+    """Squared distances of returns from their exact value, and the variance of weights by the number of later turns."""
     p = np.linspace(0, 1, 101)
     cells = select(3, FOLDER, "returns")
     cells = cells[cells["n"] >= LEAST]

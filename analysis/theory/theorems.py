@@ -17,7 +17,7 @@ from rtpo.core.names import nearest
 from rtpo.errors import DataError
 
 CONSISTENT = {stats.SUPPORTED: "consistent with", stats.CONTRADICTED: "not consistent with"}
-"""Theorem 1 is about tabular Q-learning, not clipped policy gradients: no run of these can support or contradict it"""
+"""Theorem 1 is about tabular Q-learning; runs of clipped policy gradients can neither support nor contradict it"""
 VARIANTS = {
     "reverse_fresh": "RTPO: reverse order, fresh",
     "reverse_stale": "reverse order, stale",
@@ -28,7 +28,7 @@ FAMILIES = {"lock": "locks", "layered": "layers"}
 
 @cache
 def verdicts(folder: Path = FOLDER) -> pd.DataFrame:
-    """A row a claim; `not run` where its records are not finished. Raises DataError for damaged records."""
+    """One row per claim; `not run` without finished records. Raises DataError for damaged records."""
     rows = []
     for key, (theorem, title, compare, above) in CLAIMS.items():
         shown = word = NOT_RUN
@@ -42,7 +42,7 @@ def verdicts(folder: Path = FOLDER) -> pd.DataFrame:
 
 
 def order() -> pd.DataFrame:
-    """Theorem 1: success of learned policies."""
+    """Theorem 1: success of trained policies."""
     rows = []
     settings = [*product(["sweep"], [*FAMILIES, None]), ("training", None)]
     for (kind, family), variant in product(settings, VARIANTS):
@@ -58,8 +58,8 @@ def order() -> pd.DataFrame:
 
 
 def compared(*keys: str) -> pd.DataFrame:
-    """The comparisons of a claim of CLAIMS, or of several with one measurement: of groups and their cells the groups,
-    each with how many means of its cells reach their closed form. Raises DataError for another name."""
+    """The comparisons of a key of CLAIMS, or of several keys with the same measurements. Cells (states, or states and
+    actions) are counted in the row of their group. Raises DataError for an unknown key."""
     frames = {key: _texts(key) for key in keys}
     every = frames[keys[0]]
     is_cell = every["what"].str.contains("state")
@@ -86,7 +86,7 @@ def returns() -> pd.DataFrame:
 
 
 def _texts(key: str) -> pd.DataFrame:
-    """The comparisons of a claim as texts: what, measured, closed, and whether that is inside of the interval."""
+    """The comparisons of a claim as text: what, measured, closed, and inside (whether the interval contains closed)."""
     if key not in CLAIMS:
         raise DataError(f"no claim {key!r}; {nearest(key, CLAIMS)}.")
     frame = CLAIMS[key][2](FOLDER)
@@ -100,7 +100,7 @@ def _texts(key: str) -> pd.DataFrame:
 
 
 def weights() -> pd.DataFrame:
-    """Theorem 3a: what RTPO trained on."""
+    """Theorem 3a: the siblings that RTPO trained on, and their weights."""
     rows = []
     for variant, name in (("fresh", "before every turn"), ("stale", "none within the step")):
         weights = select(3, FOLDER, "weights", variant=variant)

@@ -16,19 +16,18 @@ from rtpo.core.visible import visible
 from rtpo.run.building import leaves
 
 HERE = Path(__file__).parent
-"""Unicode categories of characters that show nothing or change how others are shown"""
 SHADES = (0.9, 0.5, 0.1, 0.01)
-"""a token's shade is the number of these that its probability is below"""
+"""the shade of a token is the number of these above its probability"""
 CALL = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 BROKEN = "\ufffd"
-"""how a decoder shows a part of a character"""
+"""a decoder's text for an incomplete character"""
 LONGEST = 8
-"""tokens that may make one character"""
+"""the most tokens that make one character"""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The text of the ids first..last-1: one token, or the tokens that only together make a character."""
+    """The text of output_ids[first:last]: one token, or several that make a character together."""
 
     text: str
     first: int
@@ -37,7 +36,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class ReplyPassage:
-    """A part of a reply."""
+    """A part of a reply: thinking, or the text outside of it."""
 
     is_thinking: bool
     pieces: Sequence[Piece]
@@ -46,7 +45,7 @@ class ReplyPassage:
 def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, shown: int) -> str:
     """The page of the first `shown` trees, behind an index of all trees where there are several.
 
-    Its Content-Security-Policy lets no script run and nothing be loaded.
+    Its Content-Security-Policy forbids scripts and loading.
     """
     jinja = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, finalize=_shown)
     jinja.trim_blocks = jinja.lstrip_blocks = True
@@ -58,7 +57,7 @@ def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, show
 
 
 def _shown(value: object) -> object:
-    return visible(value) if type(value) is str else value  # markup, which is no plain str, was made of such text
+    return visible(value) if type(value) is str else value  # markup is a subclass of str, and is visible already
 
 
 def matters(tree: RecordedTree, path: SampledPath) -> bool:
@@ -68,9 +67,9 @@ def matters(tree: RecordedTree, path: SampledPath) -> bool:
 
 
 def tokens(passage: ReplyPassage, turn: RecordedTurn) -> Iterator[tuple[str, str, str]]:
-    """Of each piece of a passage its text, its classes in view.css, and what pointing at it shows.
+    """Text, CSS classes and tooltip of each piece of a passage.
 
-    The classes are its shade, and `call` inside a tool call that the policy makes and does not only think of.
+    The classes are its shade, and `call` inside a tool call outside of thinking.
     """
     text, place = "".join(piece.text for piece in passage.pieces), 0
     calls = [] if passage.is_thinking else [match.span() for match in CALL.finditer(text)]
@@ -90,9 +89,9 @@ def signed(value: float, digits: int = 3) -> str:
 
 
 def passages(chat: ChatFormat, output_ids: Sequence[int]) -> list[ReplyPassage]:
-    """The parts of a reply in order, none empty. Thinking is what `rtpo.core.contexts.strip_think` drops, without the
-    newlines after it: all up to the last `</think>`, and all from a later `<think>` that is not closed, without the
-    stop token."""
+    """The non-empty parts of a reply, in order. Thinking is everything up to the last `</think>`, and everything from a
+    later unclosed `<think>` up to the stop token. `rtpo.core.contexts.strip_think` drops the same tokens, and the
+    newlines after them."""
     tags, end = chat.tags, len(output_ids)
     closed = max((i + 1 for i, token in enumerate(output_ids) if token == tags.close_id), default=0)
     opened = next((i for i in range(closed, end) if output_ids[i] == tags.open_id), end)
@@ -104,7 +103,7 @@ def passages(chat: ChatFormat, output_ids: Sequence[int]) -> list[ReplyPassage]:
 
 
 def pieces(ids: Sequence[int], first: int, last: int, decode: Callable[[Sequence[int]], str]) -> list[Piece]:
-    """The ids first..last-1, cut where characters end; a piece's text is what it adds to the piece before it."""
+    """The tokens ids[first:last], cut at the ends of characters. The text of a piece is what decoding gains by it."""
     shown: list[Piece] = []
     before = start = first
     for end in range(first + 1, last + 1):

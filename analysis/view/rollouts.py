@@ -24,28 +24,25 @@ Logprob = Annotated[FiniteFloat, Field(le=1e-4)]
 
 
 class Training(BaseModel, frozen=True, strict=True):
-    """One update of turn k. update: its place in the step's `updates`. group: whose rewards the advantage compares."""
+    """An update of turn k of a path."""
 
-    update: int
+    update: int  # index in the step's `updates`
     k: int
     advantage: FiniteFloat
-    group: str
+    group: str  # the advantage compares the rewards of this group
 
 
 class RecordedTurn(BaseModel, frozen=True, strict=True):
-    """Context c_k, reply u_k and the environment's answer f_k, as token ids.
-
-    logprobs: of the reply's tokens when they were sampled, in nats. calls: tool and outcome, as ("calculator", "ok").
-    """
+    """A turn as token ids."""
 
     k: int
     policy_version: int
-    context_ids: Ids
-    output_ids: Ids
-    logprobs: tuple[Logprob, ...]
+    context_ids: Ids  # c_k
+    output_ids: Ids  # the reply u_k
+    logprobs: tuple[Logprob, ...]  # of the reply's tokens when they were sampled, in nats
     stop: str
-    calls: tuple[tuple[str, str], ...]
-    feedback_ids: Ids
+    calls: tuple[tuple[str, str], ...]  # tool and outcome, as ("calculator", "ok")
+    feedback_ids: Ids  # the environment's answer f_k
 
     @model_validator(mode="after")
     def _has_a_logprob_a_token(self) -> Self:
@@ -55,10 +52,7 @@ class RecordedTurn(BaseModel, frozen=True, strict=True):
 
 
 class SampledPath(BaseModel, frozen=True, strict=True):
-    """A path with the turns that it sampled itself: from k = start_k on, where it was forked from its parent.
-
-    reward: None where it could not be graded. trained: the updates that trained this path, inherited turns included.
-    """
+    """A path with its own turns, from k = start_k on; earlier turns belong to its parent."""
 
     step: int
     task: str
@@ -68,18 +62,18 @@ class SampledPath(BaseModel, frozen=True, strict=True):
     role: str
     termination: str
     grade: str
-    reward: FiniteFloat | None
+    reward: FiniteFloat | None  # None if it could not be graded
     turns: tuple[RecordedTurn, ...]
-    trained: tuple[Training, ...]
+    trained: tuple[Training, ...]  # updates of this path, including those of inherited turns
 
 
 @dataclass(frozen=True)
 class RecordedTree:
-    """The recorded paths of one question in one step, parents before their forks. by_uid: all of them."""
+    """The recorded paths of one question in one step."""
 
     step: int
     question: str
-    by_uid: Mapping[str | None, SampledPath]
+    by_uid: Mapping[str | None, SampledPath]  # parents before their forks
 
     @property
     def paths(self) -> list[SampledPath]:
@@ -102,12 +96,12 @@ class RecordedTree:
         return path
 
     def trainings(self, path: SampledPath, k: int) -> list[tuple[str, Training]]:
-        """The updates that trained the turn k which this path sampled, each with the path in which they did."""
+        """The updates of this path's own turn k, each with the uid of the path that was trained."""
         turns = [(trained, training) for trained in self.paths for training in trained.trained if training.k == k]
         return [(trained.rollout, training) for trained, training in turns if self.sampler(trained, k) is path]
 
     def inherits_context(self, path: SampledPath, turn: RecordedTurn) -> bool:
-        """Whether a fork's first context has the ids that its parent saw at the boundary."""
+        """Whether the first context of a fork equals its parent's at the boundary."""
         parent = self.by_uid.get(path.parent)
         boundary = self.sampler(parent, turn.k).turns if parent and turn.k == path.start_k else ()
         return any((turn.k, turn.context_ids) == (seen.k, seen.context_ids) for seen in boundary)
@@ -124,20 +118,19 @@ class RecordedTree:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run's configuration and its trees, the most unequal first; of one of its evaluations, those of questions that
-    keep contexts, as of step 0. is_finished: whether it has a manifest."""
+    """A run or one of its evaluations, with its configuration and trees."""
 
     folder: Path
     config: Mapping[str, Any]
-    is_finished: bool
-    trees: Sequence[RecordedTree]
+    is_finished: bool  # whether it has a manifest
+    trees: Sequence[RecordedTree]  # by decreasing spread of rewards; an evaluation's are of step 0
 
     @property
     def model_folder(self) -> Path:
         return Path(str(self.config["model"]["path"]).replace("${project:}", str(PROJECT))).absolute()
 
     def choose(self, step: int | None, question: str | None) -> list[RecordedTree]:
-        """The trees of a step and of a question; None stands for all. Raises DataError where there is none."""
+        """The trees of a step and a question; None is any. Raises DataError without such a tree."""
         chosen = [tree for tree in self.trees if step in (None, tree.step) and question in (None, tree.question)]
         if not chosen:
             recorded = some([f"{tree.question} in step {tree.step}" for tree in self.trees])
@@ -146,9 +139,9 @@ class RecordedRun:
 
 
 def load_recorded(folder: Path) -> RecordedRun:
-    """A run or one of its evaluations, RUN/BENCHMARK, finished or not; of what is not finished, the whole lines. Raises
-    DataError for a folder without a run or without rollouts, a file that its manifest's checksum contradicts, and a
-    damaged line."""
+    """A run or one of its evaluations (RUN/BENCHMARK), finished or not. An evaluation has the questions that keep
+    contexts; an unfinished folder is read as far as its lines are whole. Raises DataError for a folder without a run or
+    rollouts, a file whose checksum differs from the manifest's, and a damaged line."""
     is_evaluation = (folder / "samples.jsonl").exists()
     settings, manifest = (folder.parent if is_evaluation else folder) / "config.yaml", folder / "manifest.json"
     file = folder / ("samples.jsonl" if is_evaluation else "rollouts.jsonl")

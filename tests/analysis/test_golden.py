@@ -107,7 +107,7 @@ def toy_differences() -> pd.DataFrame:
     """The toy study's comparisons, in every measure."""
     rows: list[Row] = []
     study = of_study("toy")
-    pairs = dict.fromkeys(tuple(claim["pair"]) for claim in paper_claims.study_claims())
+    pairs = dict.fromkeys(claim.pair for claim in paper_claims.study_claims())
     for (first, second), rate, task, measure in product(pairs, ("own", "common"), study.tasks, MEASURES):
         difference = compare(study, task, first, second, measure, is_common=rate == "common")
         if difference is not None and difference.interval is not None:
