@@ -1,4 +1,4 @@
-"""Theorem 3: the weights and returns of the siblings that RTPO trains on, beside their exact values, as it trains."""
+"""Theorem 3: weights and returns of the siblings that RTPO trains on, and their exact values."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,8 @@ from rtpo.verbs import Loss, Update
 
 @dataclass(frozen=True)
 class ContinuationSettings:
-    """`fresh_*`: synchronised before every turn. `stale_*`: all siblings sampled before the first update."""
+    """Settings of runs that synchronise before every turn (fresh), and of runs that sample all siblings before the
+    first update (stale)."""
 
     fresh_mdps: int = 2
     fresh_steps: int = 5
@@ -36,20 +37,19 @@ class ContinuationSettings:
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """What turn k was trained on: its siblings, the policies that sampled them and that they are trained from,
-    [K, S, A], the version of the latter, and by sibling the weight of its turns after k."""
+    """What one update of turn k was trained on."""
 
     step: int
     k: int
     siblings: tuple[Rollout, ...]
-    sampled_by: Table
-    policy: Table
-    version: int
-    weights: dict[str, float]
+    sampled_by: Table  # the policy that sampled them, [K, S, A]
+    policy: Table  # the policy before the update, [K, S, A]
+    version: int  # of that policy
+    weights: dict[str, float]  # of the turns after k, by sibling
 
 
 class WatchedHarness(TabularHarness):
-    """Keeps what every update is given."""
+    """A harness that records a `Phase` for every update."""
 
     def __init__(self, mdp: MDP, config: RTPOConfig, *, learning_rate: float, seed: int) -> None:
         super().__init__(mdp, Ledger(Budget(10_000_000)), learning_rate=learning_rate, seed=seed)
@@ -75,7 +75,7 @@ class WatchedHarness(TabularHarness):
 
 
 def tail_weights(harness: TabularHarness, siblings: Sequence[Rollout], k: int, config: RTPOConfig) -> dict[str, float]:
-    """The unclamped weights of the turns after k, from RTPO's own weighted returns of siblings whose reward is 1."""
+    """The unclamped weights of the turns after k: RTPO's own weighted returns, with every reward set to 1."""
     solved = Grade(GradeOutcome.GRADED, 1.0)
     unclamped = replace(config, tail_low=1e-300, tail_high=1e300)
     return rtpo.stale_returns(harness, [tuple(replace(s, grade=solved) for s in siblings)], k, unclamped)
@@ -90,7 +90,7 @@ def watched(mdp: MDP, config: RTPOConfig, steps: int, learning_rate: float, seed
 
 
 def lines(settings: ContinuationSettings) -> Iterator[dict[str, Any]]:
-    """The weights of every phase, fresh and stale, and by state and action the returns of the fresh ones."""
+    """The records: weights of every phase, fresh and stale, and returns of the fresh ones by state and action."""
     fresh: RTPOConfig = configured(
         "rtpo", kl=0.0, trunks=settings.fresh_trunks, group_size=settings.fresh_group_size, sync_every=1
     )
@@ -111,8 +111,9 @@ def lines(settings: ContinuationSettings) -> Iterator[dict[str, Any]]:
 
 
 def weight_line(mdp: MDP, phase: Phase) -> dict[str, Any]:
-    """Versions of the turns after k, and the weights w: how far one is from 1, and their variance as mean (w - 1)^2,
-    since their mean is 1, beside the exact one given the boundaries."""
+    """The turns after k in a phase: their number (`turns`), and how many the newest policy sampled. Of their weights w:
+    the largest distance from 1 (`farthest`), the variance as the mean of (w - 1)^2, since E[w] = 1, and its exact value
+    given the boundaries."""
     tails = [turn for sibling in phase.siblings for turn in sibling.turns[phase.k + 1 :]]
     moments = weight_moments(mdp, phase.sampled_by, phase.policy)[phase.k + 1]
     after = (phase.sampled_by[phase.k] * (mdp.transition @ moments)).sum(-1)
@@ -134,8 +135,8 @@ def weight_line(mdp: MDP, phase: Phase) -> dict[str, Any]:
 
 
 def return_lines(mdp: MDP, phase: Phase) -> Iterator[dict[str, Any]]:
-    """By state and action of turn k: the returns' mean, and their mean squared distance from the present policy's exact
-    action value, each with its standard error."""
+    """One line per state and action of turn k: the mean return, and the mean squared distance of returns from the exact
+    action value of the current policy, with standard errors."""
     exact = action_values(mdp, phase.policy)[phase.k]
     returns: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for sibling in phase.siblings:

@@ -1,5 +1,4 @@
-"""Theorem 2: what the advantages of RTPO's siblings and of GRPO's chains are on average, and how far they are from the
-true ones."""
+"""Theorem 2: bias and error of the advantages of RTPO's siblings and of GRPO's chains."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,27 +17,25 @@ from rtpo.theory.tabular import TabularHarness, tasks
 from rtpo.types import Role, TrainRow
 
 TURN = 1
-"""the turn whose advantages are looked at: one before it makes the state, what comes after it the noise"""
+"""the turn whose advantages are measured: an earlier turn determines its state, later turns add noise"""
 CHAINS: grpo.GRPOConfig = configured("grpo", training_context="recorded", normalise_std=False)
 
 
 @dataclass(frozen=True)
 class CreditSettings:
-    """`paths`: siblings, or chains, for each estimate. `least_sigma_*`: of the MDPs that factor and contamination are
-    measured on. `least_cell`: how many estimates the mean of a state, or of a state and action, is taken over at least.
-    `sizes`: (n siblings, N chains). `sigmas`: (sigma_V, sigma_A, sigma_xi) of the errors' MDPs."""
+    """Settings of Theorem 2: of factor and contamination, then of errors."""
 
     mdps: int = 2
     turns: int = 3
-    paths: int = 24_000
+    paths: int = 24_000  # siblings or chains for each number
     group_sizes: tuple[int, ...] = (3, 4, 5, 6, 7, 8, 9)
     chains: tuple[int, ...] = (3, 9)
-    least_sigma_v: float = 0.15
+    least_sigma_v: float = 0.15  # of the MDPs
     least_sigma_a: float = 0.2
-    least_cell: int = 300
+    least_cell: int = 300  # the fewest estimates in the mean of a state, or of a state and action
     error_paths: int = 8_000
-    sizes: tuple[tuple[int, int], ...] = ((2, 2), (4, 4), (8, 8), (2, 3), (4, 5), (2, 16))
-    sigmas: tuple[tuple[float, float, float], ...] = (
+    sizes: tuple[tuple[int, int], ...] = ((2, 2), (4, 4), (8, 8), (2, 3), (4, 5), (2, 16))  # n siblings, N chains
+    sigmas: tuple[tuple[float, float, float], ...] = (  # sigma_V, sigma_A, sigma_xi
         (0.3, 1.0, 0.3),
         (1.0, 0.3, 0.3),
         (0.3, 0.3, 1.0),
@@ -48,7 +45,7 @@ class CreditSettings:
 
 @dataclass(frozen=True, eq=False)
 class Credit:
-    """Estimated advantages of turn k beside its states and actions, [groups, group size] each."""
+    """Estimated advantages of turn TURN with their states and actions, each [groups, group size]."""
 
     estimate: Table
     state: npt.NDArray[np.int64]
@@ -56,7 +53,7 @@ class Credit:
 
 
 def lines(settings: CreditSettings) -> Iterator[dict[str, Any]]:
-    """Factors, contamination, and errors."""
+    """The records: factors, contaminations and errors."""
     for number in range(settings.mdps):
         mdp, logits = mixing(number, settings.turns, TURN, settings.least_sigma_v, settings.least_sigma_a)
         least = settings.least_cell
@@ -94,7 +91,7 @@ def lines(settings: CreditSettings) -> Iterator[dict[str, Any]]:
 
 
 def harness_on(mdp: MDP, logits: Table | None, seed: int) -> TabularHarness:
-    """Synchronised, in a step with room for all that is sampled here."""
+    """A synchronised harness in an open step with a large reservation."""
     room = 10_000_000
     harness = TabularHarness(mdp, Ledger(Budget(room)), learning_rate=1.0, seed=seed, logits=logits)
     harness.begin_step(0, room)
@@ -103,7 +100,7 @@ def harness_on(mdp: MDP, logits: Table | None, seed: int) -> TabularHarness:
 
 
 def sibling_credit(harness: TabularHarness, groups: int, siblings: int) -> Credit:
-    """RTPO's: `siblings` forked from each of `groups` trunks' boundaries."""
+    """RTPO's advantages: `siblings` siblings of each of `groups` trunks."""
     (trunks,) = harness.rollout(tasks(harness.mdp), n=groups, role=Role.TRUNK)
     boundaries = [trunk.boundary(TURN) for trunk in trunks]
     forked = harness.rollout(boundaries, n=siblings, role=Role.SIBLING)
@@ -111,14 +108,16 @@ def sibling_credit(harness: TabularHarness, groups: int, siblings: int) -> Credi
 
 
 def chain_credit(harness: TabularHarness, groups: int, chains: int) -> Credit:
-    """GRPO's without its standard deviation: `groups` groups of `chains` chains of one prompt."""
+    """GRPO's advantages without division by the standard deviation: `groups` groups of `chains` chains of one
+    prompt."""
     (start,) = tasks(harness.mdp)
     rows = grpo.chain_rows(harness.rollout([start] * groups, n=chains, role=Role.CHAIN), CHAINS)
     return _credit([row for row in rows if row.turns[0].k == TURN], chains)
 
 
 def by_action(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, Any]:
-    """How the estimates of each state and action go with its true advantage: the factor over all, and their means."""
+    """Regression of estimates on true advantages: the factor over all cells, and the mean estimate of each cell, which
+    is a state and action."""
     true = advantages(mdp, policy)[TURN]
     squares = (policy[TURN] * true**2).sum(-1)
     product = (credit.estimate * true[credit.state, credit.action]).mean(-1)
@@ -133,7 +132,7 @@ def by_action(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, 
 
 
 def by_state(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, Any]:
-    """How the estimates go with the value of the state they were made in: the slope on V(S) - mean R, and means."""
+    """Regression of estimates on the state's value: the slope on V(S) - mean R, and the mean estimate of each state."""
     at, values = visits(mdp, policy)[TURN], state_values(mdp, policy)[TURN]
     above = values - at @ values
     variance = float(at @ above**2)
@@ -147,7 +146,7 @@ def by_state(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, A
 
 
 def mean_estimate(credit: Credit, here: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """Over the paths chosen by `here`, [groups, group size]."""
+    """The mean estimate over the paths in the mask `here`, [groups, group size]."""
     mean, error = ratio((credit.estimate * here).sum(-1), here.sum(-1))
     return {"n": int(here.sum()), "mean": mean, "error": error}
 
@@ -160,14 +159,15 @@ def squared_error(credit: Credit, true: Table) -> dict[str, Any]:
 
 
 def ratio(over: npt.ArrayLike, under: npt.ArrayLike) -> tuple[float, float]:
-    """Sum of `over` by the sum of `under`, [groups] each, and its standard error: groups are independent."""
+    """The sum of `over` divided by the sum of `under`, both [groups], and its standard error over independent
+    groups."""
     above, below = np.asarray(over, np.float64), np.asarray(under, np.float64)
     value = above.sum() / below.sum()
     return float(value), float(np.sqrt(((above - value * below) ** 2).sum()) / below.sum())
 
 
 def _credit(rows: Sequence[TrainRow], group_size: int) -> Credit:
-    """Rows stand group by group, one for each path."""
+    """The credit in rows of one path each, ordered by group."""
     columns = [(row.advantage[row.mask][0], row.turns[0].snapshot.state, row.turns[0].output_ids[0]) for row in rows]
     estimate, state, action = (np.array(column).reshape(-1, group_size) for column in zip(*columns, strict=True))
     return Credit(estimate.astype(np.float64), state.astype(np.int64), action.astype(np.int64))

@@ -1,9 +1,9 @@
-"""Tasks whose return is part decisions and part luck, with knobs for the turns in which each arises; and what is exact
-about a policy that depends on the turn alone (`TabularHarness(shared=True)`).
+"""Tasks whose return mixes decisions and luck, each in chosen turns, and exact moments of policies that depend on the
+turn alone (`TabularHarness(shared=True)`).
 
-A return is (1 - w) x decisions + w x luck, w = LUCK, both between 0 and 1. Luck is a fair coin that is tossed in one
-turn, which the policy does not see; in which one is random, so that the variance that luck adds to the return in a turn
-is proportional to the chance that it is tossed there. Each turn has two actions, of which action 0 is right.
+The return is (1 - w) x decisions + w x luck, with w = LUCK and both in [0, 1]. Luck is a fair coin that the policy does
+not see. It is tossed in one random turn, so the variance that luck adds in a turn is proportional to the chance of a
+toss there. Each turn has two actions; action 0 is right.
 """
 
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ from rtpo.theory.mdps import return_variances, visits
 When = Literal["early", "even", "late"]
 Decisions = Literal["even", "late", "chain"]
 LUCK: dict[Decisions, float] = {"even": 2 / 3, "late": 0.9, "chain": 0.5}
-"""w, so that the closed form (docs/results/theory.md) has something learnt on each task by some method, and not all"""
+"""w, chosen so that in the closed form (docs/results/theory.md) some method learns each task in part"""
 FALLBACK = 0.6
-"""what the first turn's other action is worth, where a whole chain is worth 1"""
+"""the value of the wrong first action of a chain; a whole chain is worth 1"""
 LEVELS = 3
-"""of luck, and of decisions: open, good, bad"""
+"""open, good or bad, for luck and for decisions"""
 
 
 @dataclass(frozen=True)
 class LuckTask:
-    """turns: K. luck: when the coin is tossed, in the first turn, in any, in the last.
+    """A task of K turns.
 
-    decisions, `even`: one turn's action counts, any turn's with the same chance; `late`: one of the last quarter's;
-    what an action is worth then does not depend on other turns. `chain`: the first turn's right action begins a chain,
-    which a wrong action in a later turn breaks with chance 2/K, and a broken one is worth nothing. The first turn's
-    wrong action is worth FALLBACK, more than an untrained policy makes of a chain, so that it is the better one until
-    the later turns have learnt.
+    luck: the coin is tossed in the first turn (`early`), any turn (`even`) or the last (`late`). decisions: with
+    `even`, the action of one random turn counts, and with `late` that of a random turn in the last quarter. With
+    `chain`, the right first action begins a chain, and each later wrong action breaks it with chance 2/K. A broken
+    chain is worth 0, and the wrong first action is worth FALLBACK. An untrained policy gains less than that from a
+    chain, so the wrong first action is better until the later turns have learnt.
     """
 
     turns: int
@@ -46,17 +46,17 @@ class LuckTask:
 
     @property
     def last(self) -> int:
-        """In how many of the last turns an action may count."""
+        """The number of last turns in which an action may count."""
         return max(1, self.turns // 4) if self.decisions == "late" else self.turns
 
     @property
     def stake(self) -> float:
-        """By how much the right action's value exceeds the wrong one's in a turn that may count; of a chain in all
-        turns but the first, where it is whole and all later actions are right."""
+        """The value of the right action minus that of the wrong one, in a turn that may count. For a chain: in a later
+        turn, with the chain whole and all following actions right."""
         return (1 - LUCK[self.decisions]) * (self.hazard if self.decisions == "chain" else 1 / self.last)
 
     def mdp(self) -> MDP:
-        """State 9k + 3d + l: turn, level of decisions, level of luck."""
+        """The task as an MDP; state 9k + 3d + l is turn k, level d of decisions and level l of luck."""
         turns, size = self.turns, LEVELS * LEVELS
         transition = np.zeros((size * (turns + 1), 2, size * (turns + 1)))
         transition[size * turns :, :, 0] = 1
@@ -71,18 +71,18 @@ class LuckTask:
         return MDP(transition, np.tile(reward, turns + 1), np.eye(size * (turns + 1))[0], turns)
 
     def success(self, policy: Table) -> float:
-        """How far a policy is on the way from the untrained one's decisions, 0, to the best ones, 1."""
+        """A policy's value on a scale from 0 for the untrained policy to 1 for the best."""
         mdp = self.mdp()
         untrained, best = (value(mdp, by_turn(mdp, np.full(self.turns, right))) for right in (0.5, 1.0))
         return (value(mdp, policy) - untrained) / (best - untrained)
 
     def _tossed(self, k: int) -> float:
-        """The chance that the coin is tossed in turn k, if it has not been before."""
+        """The chance that the coin is tossed in turn k, given that it was not tossed before."""
         when = {"early": float(k == 0), "even": 1 / (self.turns - k), "late": float(k + 1 == self.turns)}
         return when[self.luck]
 
     def _outcomes(self, k: int) -> list[Table]:
-        """The chances of good and bad after the right and after the wrong action, where decisions are still open."""
+        """The chances of good and bad after the right, and after the wrong action, while decisions are open."""
         if self.decisions == "chain":
             return [np.zeros(2), np.array([0, self.hazard]) if k else np.array([1, 0])]
         counts = 1 / (self.turns - k) if k >= self.turns - self.last else 0.0
@@ -95,19 +95,19 @@ def by_turn(mdp: MDP, right: Table) -> Table:
 
 
 def variance_ahead(mdp: MDP, policy: Table) -> Table:
-    """E[Var(R | S_k)], [K]: the variance of the return that arises in turn k or later. The first is that of the return,
-    and divided by it they are f_k. For episodes that all take K turns."""
+    """E[Var(R | S_k)], [K]: the variance of the return that arises in turn k or later. Divided by the first entry, the
+    variance of the return, it is f_k. Assumes episodes of K turns."""
     return (visits(mdp, policy) * _variances(mdp, policy)).sum(-1)
 
 
 def gradient(mdp: MDP, policy: Table) -> Table:
-    """Of the mean return by the logits of each turn, [K, A]; the policy depends on the turn alone."""
+    """The gradient of the mean return by the logits of each turn, [K, A]; the policy depends on the turn alone."""
     return (visits(mdp, policy)[..., None] * policy * _advantages(mdp, policy)).sum(1)
 
 
 def sibling_noise(mdp: MDP, policy: Table, groups: int, siblings: int) -> Table:
-    """E |estimate - gradient|^2 of each turn, [K], of the mean over `groups` boundaries S_k of the covariance of
-    return and score over `siblings` of each, made unbiased. Exact."""
+    """The exact E |estimate - gradient|^2 of each turn, [K]. The estimate is the mean over `groups` boundaries S_k of
+    the unbiased sample covariance of return and score over `siblings` siblings."""
     at, advantage = visits(mdp, policy), _advantages(mdp, policy)
     mean = policy * advantage
     second = (policy * _scores(policy) * (return_variances(mdp, policy) + advantage**2)).sum(-1)
@@ -118,7 +118,7 @@ def sibling_noise(mdp: MDP, policy: Table, groups: int, siblings: int) -> Table:
 
 
 def chain_noise(mdp: MDP, policy: Table, chains: int) -> Table:
-    """The same of the covariance of return and score over `chains` from the start."""
+    """As `sibling_noise`, for the unbiased sample covariance of return and score over `chains` chains."""
     at, mean = visits(mdp, policy)[..., None], value(mdp, policy)
     squares = return_variances(mdp, policy) + (action_values(mdp, policy) - mean) ** 2
     second = (at * policy * _scores(policy) * squares).sum((1, 2))
@@ -127,8 +127,8 @@ def chain_noise(mdp: MDP, policy: Table, chains: int) -> Table:
 
 
 def _covariance_noise(squared_mean: Table, second: Table, product: Table, n: int) -> Table:
-    """The variance of an unbiased sample covariance of n pairs: `second` is E[x^2 y^2] about the means, `product` the
-    product of the variances."""
+    """The variance of an unbiased sample covariance of n pairs. second: E[x^2 y^2] about the means. product: of the two
+    variances."""
     return (second - squared_mean) / n + (product + squared_mean) / (n * (n - 1))
 
 
@@ -148,7 +148,7 @@ def _scores(policy: Table) -> Table:
 
 
 def _resolved(chances: Table) -> Table:
-    """From open, good and bad to the same: what is open becomes good and bad with these chances."""
+    """Transitions between open, good and bad, [3, 3]: open becomes good and bad with these chances."""
     table = np.eye(LEVELS)
     table[0] = 1 - chances.sum(), *chances
     return table

@@ -15,11 +15,11 @@ Table = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class MDP:
-    """A finite MDP whose one reward is that of the state an episode ends in; gamma = 1.
+    """A finite MDP with one reward, that of the final state; gamma = 1. Raises ConfigError for invalid tables.
 
-    transition: [S, A, S] probabilities of the next state. reward: [S] mean rewards of ending in a state. start: [S]
-    distribution of s_0. horizon: K, turns at most. terminal: states that end an episode before that. bernoulli: a
-    reward is 1 with probability reward[s] and else 0, instead of reward[s] itself. Raises ConfigError.
+    transition: [S, A, S] probabilities of the next state. reward: [S] mean rewards of the final state. start: [S]
+    distribution of s_0. horizon: K, the most turns. terminal: states that end an episode earlier. bernoulli: the reward
+    is drawn, 1 with probability reward[s] and otherwise 0.
     """
 
     transition: Table
@@ -44,13 +44,13 @@ class MDP:
         ):
             raise ConfigError("MDP.reward must be finite, and between 0 and 1 where bernoulli is set.")
         if self.horizon < 1:
-            raise ConfigError(f"MDP.horizon is {self.horizon}: an episode takes a turn at least; use 1 or more.")
+            raise ConfigError(f"MDP.horizon is {self.horizon}: an episode has at least one turn; use 1 or more.")
         if not self.terminal <= set(range(states)) or any(self.start[state] for state in self.terminal):
-            raise ConfigError("MDP.terminal must name states, none of them one that MDP.start begins in.")
+            raise ConfigError("MDP.terminal must name states in which MDP.start never begins.")
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """[K, S, A], that of a policy."""
+        """[K, S, A], the shape of a policy."""
         return self.horizon, len(self.reward), self.transition.shape[1]
 
     @property
@@ -68,7 +68,8 @@ def log_softmax(logits: Table) -> Table:
 
 
 def state_values(mdp: MDP, policy: Table) -> Table:
-    """V_k(s), [K + 1, S]: the mean reward from s at stage k on. At stage K and in terminal states it is reward[s]."""
+    """V_k(s), [K + 1, S]: the mean reward from state s at stage k. It is reward[s] at stage K and in terminal
+    states."""
     values, going = np.tile(mdp.reward, (mdp.horizon + 1, 1)), ~mdp.is_terminal
     for k in reversed(range(mdp.horizon)):
         values[k, going] = (policy[k] * (mdp.transition @ values[k + 1])).sum(-1)[going]
@@ -76,13 +77,13 @@ def state_values(mdp: MDP, policy: Table) -> Table:
 
 
 def action_values(mdp: MDP, policy: Table) -> Table:
-    """Q_k(s, a), [K, S, A]: the mean reward after action a at stage k where `policy` goes on. Undefined where s is
-    terminal."""
+    """Q_k(s, a), [K, S, A]: the mean reward of action a at stage k, followed by `policy`. Undefined in terminal
+    states."""
     return np.stack([mdp.transition @ values for values in state_values(mdp, policy)[1:]])
 
 
 def advantages(mdp: MDP, policy: Table) -> Table:
-    """A_k(s, a) = Q_k(s, a) - V_k(s), [K, S, A]. Undefined where s is terminal."""
+    """A_k(s, a) = Q_k(s, a) - V_k(s), [K, S, A]. Undefined in terminal states."""
     return action_values(mdp, policy) - state_values(mdp, policy)[:-1, :, None]
 
 
@@ -92,7 +93,7 @@ def value(mdp: MDP, policy: Table) -> float:
 
 
 def backward_induction(mdp: MDP) -> Table:
-    """An optimal policy, [K, S, A] with one action at each stage and state: the first of the best ones."""
+    """A deterministic optimal policy, [K, S, A]; of equally good actions it takes the first."""
     policy, values, going = np.zeros(mdp.shape), mdp.reward.copy(), ~mdp.is_terminal
     for k in reversed(range(mdp.horizon)):
         best = mdp.transition @ values

@@ -1,4 +1,4 @@
-"""Small MDPs for the experiments on the theory, and what is exact about policies on them beside `rtpo.theory.mdp`."""
+"""Small MDPs for the experiments on the theory, and exact moments of policies on them."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -22,9 +22,10 @@ def greedy(values: Table) -> Table:
 
 
 def lock(seed: int, turns: int = 4, actions: int = 3) -> MDP:
-    """Two corridors with Bernoulli rewards. One action of the start enters the better one, in which any wrong action
-    ends with nothing; in the other a wrong action ends with a fair chance. Which actions are right, the rewards and how
-    often an action makes no difference are random. A policy that is uniform later on does better in the other one."""
+    """Two corridors with Bernoulli rewards; one action of the start enters the better corridor. There a wrong action
+    ends the episode without a reward; in the other corridor it ends with a fair one. So the other corridor is better
+    for a policy that is uniform in later turns. The right actions, the rewards, and how often an action has no effect
+    are random."""
     rng = generator(seed, "lock")
     best, good, fair, nothing = range(2 * turns - 1, 2 * turns + 3)
     safe, key = [0, *range(1, turns)], [0, *range(turns, 2 * turns - 1)]
@@ -52,9 +53,9 @@ def lock(seed: int, turns: int = 4, actions: int = 3) -> MDP:
 
 
 def layered(seed: int, turns: int = 3, width: int = 3, actions: int = 3, gap: float = 0.08) -> MDP:
-    """Layers of `width` states after the start, each action with a random distribution over the next layer, Bernoulli
-    rewards in the last. Of those drawn, the first whose best action is at least `gap` better than the next one in every
-    state."""
+    """Layers of `width` states after the start. Each action has a random distribution over the next layer; the last
+    layer has Bernoulli rewards. MDPs are drawn until in every state the best action leads the second by at least
+    `gap`."""
     rng = generator(seed, "layered")
     layers = [[0], *(list(range(1 + width * k, 1 + width * (k + 1))) for k in range(turns))]
     states = layers[-1][-1] + 1
@@ -73,23 +74,23 @@ def layered(seed: int, turns: int = 3, width: int = 3, actions: int = 3, gap: fl
 def mixing(
     seed: int, turns: int, k: int, sigma_v: float, sigma_a: float, states: int = 4, actions: int = 3
 ) -> tuple[MDP, Table]:
-    """An MDP and the logits of a policy on it. Any state may follow any other, none ends an episode before its last
-    turn, rewards are Bernoulli. Of those drawn, the first in which at turn k the values of states and the advantages of
-    actions deviate by at least sigma_v and sigma_a."""
+    """An MDP and the logits of a policy on it. Any state may follow any other, episodes have all their turns, and
+    rewards are Bernoulli. MDPs are drawn until sigma_V and sigma_A at turn k are at least sigma_v and sigma_a
+    (`deviations`)."""
     rng = generator(seed, "mixing")
     for _ in range(TRIES):
         transition = rng.dirichlet(np.full(states, 0.2), (states, actions))
         mdp = MDP(transition, rng.beta(0.3, 0.3, states), np.eye(states)[0], turns, bernoulli=True)
         logits = 0.5 * rng.normal(size=mdp.shape)
-        found_v, found_a, _ = deviations(mdp, softmax(logits), k)
-        if found_v >= sigma_v and found_a >= sigma_a:
+        of_states, of_actions, _ = deviations(mdp, softmax(logits), k)
+        if of_states >= sigma_v and of_actions >= sigma_a:
             return mdp, logits
     raise ValueError(f"none of {TRIES} MDPs deviates by {sigma_v} and {sigma_a}: ask for less")
 
 
 def ladder(seed: int, turns: int, actions: int = 3) -> MDP:
-    """Every turn counts alike: in each state one action, a random one, mostly leads a step up and the others mostly do
-    not, and the chance of the Bernoulli reward is the share of steps taken."""
+    """An MDP in which all turns count equally. In each state one random action goes a step up with chance 0.9, the
+    others with chance 0.1. The chance of the Bernoulli reward is the share of steps climbed."""
     rng = generator(seed, "ladder")
     transition = np.zeros((turns + 1, actions, turns + 1))
     transition[turns, :, turns] = 1
@@ -100,8 +101,8 @@ def ladder(seed: int, turns: int, actions: int = 3) -> MDP:
 
 
 def three_coins(sigma_v: float, sigma_a: float, sigma_xi: float) -> MDP:
-    """Two turns and a return that is a sum of three independent fair coins under a uniform policy: the state after the
-    first turn, +-sigma_v; the second turn's action, +-sigma_a; the noise after it, +-sigma_xi."""
+    """An MDP of two turns. Under a uniform policy the return is the sum of three independent fair coins: the state
+    after the first turn (+-sigma_v), the second turn's action (+-sigma_a) and later noise (+-sigma_xi)."""
     transition, reward = np.zeros((11, 2, 11)), np.zeros(11)
     transition[0][:, [1, 2]] = 0.5
     transition[3:, :, 0] = 1
@@ -114,7 +115,7 @@ def three_coins(sigma_v: float, sigma_a: float, sigma_xi: float) -> MDP:
 
 
 def visits(mdp: MDP, policy: Table) -> Table:
-    """How likely a turn k is taken in a state, [K, S]; the rest of a row's mass has ended before."""
+    """The chance that turn k is taken in state s, [K, S]. A row sums to the chance that the episode lasts so long."""
     going, at, shares = ~mdp.is_terminal, mdp.start.copy(), []
     for k in range(mdp.horizon):
         shares.append(at * going)
@@ -128,7 +129,7 @@ def decisions(mdp: MDP) -> list[tuple[int, int]]:
 
 
 def decision_gap(mdp: MDP) -> float:
-    """By how much the best action leads the next one, where it leads least."""
+    """The smallest lead of the best action over the second, over all decisions."""
     ordered = np.sort(action_values(mdp, backward_induction(mdp)), -1)
     return min(float(ordered[place][-1] - ordered[place][-2]) for place in decisions(mdp))
 
@@ -140,8 +141,8 @@ def return_variances(mdp: MDP, policy: Table) -> Table:
 
 
 def deviations(mdp: MDP, policy: Table, k: int) -> tuple[float, float, float]:
-    """sigma_V, sigma_A and sigma_xi of turn k: of the state's value, of the action's advantage and of the return's
-    noise after them. For episodes that all take turn k."""
+    """The standard deviations sigma_V of the state's value, sigma_A of the action's advantage and sigma_xi of the later
+    noise in the return, at turn k. Assumes that every episode reaches turn k."""
     at = visits(mdp, policy)[k]
     value = state_values(mdp, policy)[k]
     variance = at @ value**2 - (at @ value) ** 2
@@ -151,8 +152,8 @@ def deviations(mdp: MDP, policy: Table, k: int) -> tuple[float, float, float]:
 
 
 def weight_moments(mdp: MDP, old: Table, new: Table) -> Table:
-    """E[w^2 | S_k = s], [K + 1, S], where w is the product of new / old over the actions that `old` samples from turn k
-    on; E[w | S_k = s] is 1."""
+    """E[w^2 | S_k = s], [K + 1, S], where `old` samples the actions from turn k on and w is the product of their ratios
+    new / old. E[w | S_k = s] is 1."""
     moments, going = np.ones((mdp.horizon + 1, mdp.shape[1])), ~mdp.is_terminal
     for k in reversed(range(mdp.horizon)):
         after = mdp.transition @ moments[k + 1]

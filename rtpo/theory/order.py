@@ -1,8 +1,8 @@
-"""Theorem 1: how near RTPO comes to backward induction, and what is left without reverse order or fresh continuations.
+"""Theorem 1: how near RTPO comes to backward induction, with and without reverse order and fresh continuations.
 
-Two settings. A sweep is one data step in which each turn's one update is so large that its policy becomes the best
-action of its sample: every turn is trained once, to the end, after those behind it, as in the theorem. Training is many
-data steps of small updates, as a language model is trained.
+There are two settings. A sweep is one data step with one large update per turn, after which the policy takes the
+sample's best action. So each turn is fully trained once, after all later turns, as in the theorem. Training is many
+data steps of small updates, as for a language model.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ Step = Callable[[Harness, Sequence[Task], RTPOConfig], None]
 
 @dataclass(frozen=True)
 class Regime:
-    """Data steps, RTPO's trunks and group size in each, and the step size of a logit."""
+    """Data steps, RTPO's trunks and group size in each, and the learning rate of the logits."""
 
     steps: int
     trunks: int
@@ -35,7 +35,7 @@ class Regime:
 
 @dataclass(frozen=True)
 class OrderSettings:
-    """`mdps`: of each family. `every`: steps between points of a curve."""
+    """Settings of Theorem 1. mdps: number per family. every: steps between points of a curve."""
 
     mdps: int = 4
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -48,8 +48,8 @@ FAMILIES: dict[str, Callable[[int], MDP]] = {"lock": lock, "layered": layered}
 
 
 def in_order(harness: Harness, tasks: Sequence[Task], config: RTPOConfig, turns: Iterable[int]) -> None:
-    """A data step of RTPO with its turns in another order than the reverse one that `rtpo.step` has. Siblings are
-    sampled anew for each turn by the newest weights; forks, credit and rows are RTPO's own."""
+    """A data step of RTPO that trains the turns in this order, unlike `rtpo.step`, whose order is reverse. The newest
+    policy samples new siblings for each turn; forks, credit and rows are RTPO's own."""
     trunks = [trunk for group in harness.rollout(tasks, n=config.trunks, role=Role.TRUNK) for trunk in group]
     for k in turns:
         boundaries = [trunk.boundary(k) for trunk in trunks if len(trunk.turns) > k]
@@ -70,11 +70,11 @@ VARIANTS: dict[str, tuple[Step, dict[str, Any]]] = {
     "reverse_stale": (rtpo.step, {"sync_every": None}),
     "forward_fresh": (forward, {}),
 }
-"""Forward order with stale continuations is forward order: the turns behind k have not moved when k is trained."""
+"""Forward order needs no stale variant: its later turns are untrained when turn k is trained, so both are equal."""
 
 
 def lines(settings: OrderSettings) -> Iterator[dict[str, Any]]:
-    """One line for each regime, MDP, seed and variant."""
+    """The records: one line for each regime, MDP, seed and variant."""
     regimes = {"sweep": settings.sweep, "training": settings.training}
     for (family, make), number in product(FAMILIES.items(), range(settings.mdps)):
         mdp = make(number)
@@ -84,7 +84,7 @@ def lines(settings: OrderSettings) -> Iterator[dict[str, Any]]:
 
 
 def trained(mdp: MDP, variant: str, regime: Regime, seed: int, every: int) -> dict[str, Any]:
-    """Train from the uniform policy, and compare with backward induction. All successes are exact values."""
+    """Train from the uniform policy and compare with backward induction. All successes are exact."""
     step, changes = VARIANTS[variant]
     config: RTPOConfig = configured("rtpo", kl=0.0, trunks=regime.trunks, group_size=regime.group_size, **changes)
     worst = len(tasks(mdp)) * rtpo.rollouts_per_task(config, mdp.horizon)

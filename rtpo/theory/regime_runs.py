@@ -1,4 +1,4 @@
-"""What is measured at the points of the map of regimes (`rtpo.theory.regimes`), by the algorithm files."""
+"""Measurements at the points of the map of regimes (`rtpo.theory.regimes`), with the algorithm files."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,24 +20,24 @@ from rtpo.verbs import Loss, Update
 
 
 def config_of(method: str, point: Point) -> Any:
-    """Without KL; GRPO with one update a data step, and returns that are not divided by their deviation, as RTPO's. Its
-    contexts are exact ones: over a table flattened and recorded contexts are the same ids, and flattened ones are a row
-    a chain instead of a row a turn."""
+    """A method's configuration at a point, without KL. GRPO has one update per data step, and does not divide returns
+    by their deviation, like RTPO. Its contexts are flattened, with one row per chain; on a table they have the same ids
+    as exact ones."""
     if method == "rtpo":
         return configured("rtpo", kl=0.0, trunks=point.trunks, group_size=point.group_size)
     return configured("grpo", kl=0.0, chains=point.chains, normalise_std=False, minibatches=1)
 
 
 def unbiased_rate(method: str, point: Point) -> float:
-    """The learning rate with which a data step moves the logits by the gradient, on average: a group's own mean takes a
-    share of it, and a chain of K turns gives each the weight 1/K."""
+    """The learning rate at which a data step moves the logits by the gradient on average. It makes up for the group's
+    mean, which contains each path's own return, and for the weight 1/K of each turn of a chain."""
     if method == "rtpo":
         return (point.group_size - 1) / (point.group_size - 2)
     return point.turns * point.chains / (point.chains - 1)
 
 
 class FrozenHarness(TabularHarness):
-    """Keeps how far a data step would move the logits, [K, A] a step, and leaves them where they are."""
+    """A harness that records how far each data step would move the logits, [K, A], without moving them."""
 
     def __init__(self, mdp: MDP, *arguments: Any, **settings: Any) -> None:
         super().__init__(mdp, *arguments, **settings)
@@ -58,8 +58,8 @@ def trained(point: Point, seed: int) -> dict[str, Any]:
 
 
 def frozen(point: Point, seed: int) -> dict[str, Any]:
-    """Each method's gradient at the untrained policy, by turn: its mean for the right action, and its mean squared
-    distance from the exact one, over `steps` batches."""
+    """Each method's gradient at the untrained policy over `steps` batches, by turn: the mean for the right action, and
+    the mean squared distance from the exact gradient (`noise`)."""
     measured: dict[str, Any] = {}
     for method in METHODS:
         harness = _run(method, point, unbiased_rate(method, point), seed, FrozenHarness)
@@ -70,7 +70,7 @@ def frozen(point: Point, seed: int) -> dict[str, Any]:
 
 
 def _run(method: str, point: Point, rate: float, seed: int, kind: type[TabularHarness] = TabularHarness) -> Any:
-    """A harness of this kind after the point's data steps."""
+    """A harness of this kind, after all data steps of a point."""
     ledger = Ledger(Budget(point.chains * point.steps))
     harness = kind(point.task.mdp(), ledger, learning_rate=rate, seed=seed, shared=True)
     algorithm, config = rtpo if method == "rtpo" else grpo, config_of(method, point)

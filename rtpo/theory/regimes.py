@@ -1,8 +1,8 @@
-"""Where RTPO and GRPO with exact contexts break even at equal rollouts: a closed form, for the tasks of
+"""Where RTPO and GRPO with exact contexts break even at equal rollouts: a closed form for the tasks of
 `rtpo.theory.luck`. docs/results/theory.md derives it; `rtpo.theory.regime_runs` measures it.
 
-Both methods have the same rollouts in a data step, as many data steps, and a step size that moves a logit equally far
-on average, so that they differ in the noise of their gradients and in order and freshness alone.
+Both methods have equal rollouts, data steps, and mean steps of a logit. So they differ only in the noise of their
+gradients, in the order of turns and in the freshness of continuations.
 """
 
 from collections.abc import Iterator
@@ -18,26 +18,26 @@ from rtpo.theory.mdp import Table
 from rtpo.theory.mdps import uniform, visits
 
 TRAVEL = 32.0
-"""sum of the sizes of a point's steps: a logit that nothing else moves ends near its logarithm"""
+"""the sum of a point's step sizes; without noise a logit ends near its logarithm"""
 SMOOTH = 8 / pi
-"""a logistic function is nearly the normal distribution's with this variance"""
+"""the variance of the normal distribution whose cumulative function is close to the logistic"""
 METHODS = ("rtpo", "grpo")
 SEEDS = 5
 MORE_SEEDS = {2: 20, 4: 10}
-"""by horizon: over so few turns a run ends as few decisions do, each wholly right or wrong"""
+"""by horizon: with few turns, few decisions, each right or wrong, determine a run, so its result varies more"""
 HORIZONS = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
 class Point:
-    """A place on the map. group_size: G. trunks: M, in each of `steps` data steps."""
+    """A point of the map: a task, and RTPO's budget on it."""
 
-    turns: int
+    turns: int  # K
     luck: When
     decisions: Decisions
-    group_size: int
-    trunks: int
-    steps: int
+    group_size: int  # G
+    trunks: int  # M, in each data step
+    steps: int  # data steps
 
     @property
     def task(self) -> LuckTask:
@@ -45,12 +45,13 @@ class Point:
 
     @property
     def chains(self) -> int:
-        """GRPO's in a data step, as many as RTPO has rollouts."""
+        """GRPO's chains in a data step: as many as RTPO's rollouts."""
         return self.trunks * (1 + self.turns * (self.group_size - 1))
 
     @property
     def step_size(self) -> float:
-        """How far the odds of an untrained action of full stake move in a data step: half of this, in logits."""
+        """The step size. In a data step, half of it is added to the logit difference of an untrained action of full
+        stake."""
         return TRAVEL / self.steps
 
     @property
@@ -59,8 +60,8 @@ class Point:
 
 
 def points() -> Iterator[Point]:
-    """Those of the map, by rising cost: 32 trunks in all, in 32 small steps to one sweep; larger groups; fewer trunks.
-    At the longest horizon the first of these alone."""
+    """The points of the map, by increasing cost: 32 trunks in total, split into 32 small steps down to one sweep; then
+    larger groups; then fewer trunks. The longest horizon has only the first kind."""
     sizes = [(3, 1, 32), (3, 4, 8), (3, 16, 2), (3, 32, 1), (5, 4, 8), (5, 32, 1), (3, 4, 2)]
     for turns, luck, decisions in product(HORIZONS, get_args(When), get_args(Decisions)):
         for size in sizes[:4] if turns == HORIZONS[-1] else sizes:
@@ -68,7 +69,7 @@ def points() -> Iterator[Point]:
 
 
 def frozen_points() -> Iterator[Point]:
-    """Those that the noise of a gradient is measured at: tasks and group sizes of the map, a trunk in a batch."""
+    """The points at which gradient noise is measured: the map's tasks and group sizes, with one trunk per batch."""
     sizes = {(point.turns, point.luck, point.decisions, point.group_size) for point in points()}
     for size in sorted(sizes):
         yield Point(*size, trunks=1, steps=16)
@@ -78,28 +79,28 @@ def frozen_points() -> Iterator[Point]:
 
 
 def break_even(turns: float, group_size: int) -> float:
-    """f*: at equal rollouts RTPO's gradient of turn k has less noise than GRPO's where f_k is below it."""
+    """f*: at equal rollouts RTPO's gradient of turn k has less noise than GRPO's if f_k < f*."""
     return (group_size - 2) / (1 + turns * (group_size - 1))
 
 
 def noise_ratio(f: Table, group_size: int, chains: int) -> Table:
-    """The noise of RTPO's gradient of each turn by that of GRPO's at equal rollouts, from f_k, [K]."""
+    """RTPO's gradient noise over GRPO's at equal rollouts, by turn, from f_k, [K]."""
     return f / break_even(len(f), group_size) * (1 - 1 / chains)
 
 
 def excess(f: Table, weights: Table, group_size: int) -> float:
-    """The mean of f_k, [K], by how much each turn counts, by f*. Where noise is small the plan breaks even at 1."""
+    """The mean of f_k, [K], weighted by `weights`, over f*. With little noise RTPO's rollout plan breaks even at 1."""
     return float(weights @ f / weights.sum()) / break_even(len(f), group_size)
 
 
 def right(mean: Table, variance: Table) -> Table:
-    """E sigmoid(x), for a normal x."""
+    """E[sigmoid(x)] for a normal x of these moments, [K]."""
     return np.array([(1 + erf(m / sqrt(2 * (SMOOTH + v)))) / 2 for m, v in zip(mean, variance, strict=True)])
 
 
 def moved(mean: float, variance: float, drift: float, noise: float) -> tuple[float, float]:
-    """The mean and variance of a logit's lead after a step: it gains 2p(1-p) drift, and noise of variance 4p(1-p)
-    noise. p(1-p) is taken at its mean over the lead, and its slope says how far a lead's deviations shrink."""
+    """Mean and variance after a step of the lead of the right action's logit. The step adds 2p(1-p) drift, and noise of
+    variance 4p(1-p) noise. p(1-p) is replaced by its mean over leads; its slope shrinks deviations of the lead."""
     wide = SMOOTH + variance
     both = exp(-(mean**2) / (2 * wide)) / sqrt(2 * pi * wide)
     kept = 1 - 2 * drift * both * mean / wide
@@ -107,8 +108,9 @@ def moved(mean: float, variance: float, drift: float, noise: float) -> tuple[flo
 
 
 def learnt(task: LuckTask, step_size: float, steps: int, noise: Table, reverse: bool) -> float:
-    """Success after `steps` of this size, whose gradients have `noise` [K] (its variance by a step's stake), all turns
-    at once or in reverse order, each from the values of those behind it as they then are."""
+    """Success after `steps` steps of this size. noise: the gradient's variance by turn, [K], in units of the squared
+    stake. reverse: turns are updated in reverse order, each with the new values of later turns; otherwise all at
+    once."""
     mdp = task.mdp()
     mean, variance = np.zeros(task.turns), np.zeros(task.turns)
     for _ in range(steps):
@@ -124,9 +126,9 @@ def learnt(task: LuckTask, step_size: float, steps: int, noise: Table, reverse: 
 
 
 def predicted(point: Point) -> dict[str, Any]:
-    """What the closed form says of a point. cost: what the plan loses against GRPO's by its noise. gain: what reverse
-    order and freshness add to it. `rtpo` - `grpo` is gain - cost. f: f_k. excess: the mean of f_k over the turns that
-    may count, by f*."""
+    """The closed form's predictions for a point. rtpo, grpo: success. cost: GRPO's success minus that of RTPO's rollout
+    plan with all turns updated at once. gain: what reverse order and freshness add. So rtpo - grpo = gain - cost. f:
+    f_k. excess: the mean of f_k over the turns that may count, over f*."""
     task, mdp = point.task, point.task.mdp()
     ahead = variance_ahead(mdp, uniform(mdp))
     unit = task.stake**2
@@ -148,7 +150,7 @@ def predicted(point: Point) -> dict[str, Any]:
 
 
 def exact_noise(point: Point) -> dict[str, Table]:
-    """What the noise of `frozen` tends to, by turn: from the moments of the table, without an assumption."""
+    """The exact noise of each method's gradient, by turn, to which the noise measured by `frozen` converges."""
     mdp = point.task.mdp()
     return {
         "rtpo": sibling_noise(mdp, uniform(mdp), point.trunks, point.group_size - 1),

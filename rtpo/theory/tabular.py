@@ -1,13 +1,13 @@
-"""The verbs over a table: a softmax policy on a finite MDP, whose values are known exactly (`rtpo.theory.mdp`).
+"""The verbs on a table: a softmax policy on a finite MDP, whose values are known exactly (`rtpo.theory.mdp`).
 
 The algorithm files run on it unchanged, thousands of rollouts a second, with the same rows, packing and losses. The
-policy is a table of logits by (stage, state, action), so each turn has a policy of its own and an update of the rows
-of one turn leaves all others as they are. A turn is one sampled id, the action; the answer to it is the next state:
+policy is a table of logits by (stage, state, action), so an update of one turn's rows changes no other turn's policy. A
+turn is one sampled id, the action; the answer to it is the next state:
 
     c_k = [A + s_0, u_0, A + s_1, u_1, ..., A + s_k],  u_k = [a],  f_k = [A + s_{k+1}]
 
-A context's last id is the state and its length gives the stage, so a context names its table row. There is nothing to
-strip: recorded and flattened contexts are the same ids. State ids are never sampled and come after the actions'.
+A context's last id is the state and its length gives the stage, so a context identifies its table row. Nothing is
+stripped, so recorded and flattened contexts have the same ids. State ids are never sampled, and follow the action ids.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -61,25 +61,24 @@ def tasks(mdp: MDP) -> list[Task]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Paths:
-    """Sampled paths as arrays: ids [P, 2K + 1] as in a context, logprobs [P, K], turns taken [P], state reached [P],
-    whether the path goes on [P], reward [P]."""
+    """P sampled paths as arrays."""
 
-    ids: Ids
-    logprobs: Floats
-    lengths: Indices
-    states: Indices
-    is_open: npt.NDArray[np.bool_]
-    rewards: Table
+    ids: Ids  # as in a context, [P, 2K + 1]
+    logprobs: Floats  # [P, K]
+    lengths: Indices  # turns taken, [P]
+    states: Indices  # last state, [P]
+    is_open: npt.NDArray[np.bool_]  # whether the path can go on, [P]
+    rewards: Table  # [P]
 
 
 class TabularHarness(StepNotes):
     """`rtpo.verbs.Harness` on an MDP.
 
-    Trained by plain gradient descent: a logit moves only where a row gives it a gradient, so a phase leaves the other
-    stages alone, which a moment carried over from the phase before would not. logits: [K, S, A], the initial policy
-    and the reference of a KL; uniform without them. shared: the states of a stage share their weights, so that the
-    policy depends on the stage alone. Steps, versions and synchronisation are as in
-    `rtpo.harness.harness.AgentHarness`: rollouts are those of the copy last synchronised.
+    It trains by gradient descent without momentum, so an update changes only the stages of its rows. logits: the
+    initial policy and the reference of a KL, [K, S, A]; default: uniform. shared: all states of a stage share their
+    logits, so the policy depends on the stage alone. Steps, versions and synchronisation are as in
+    `rtpo.harness.harness.AgentHarness`: the policy that samples is the one last synchronised. Raises ConfigError for
+    logits of another shape.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class TabularHarness(StepNotes):
         self._engine = self._reference
         self._engine_version = -1
         self._calls = [0, 0]
-        """of the step so far: charged ones, and free ones"""
+        """numbers of charged and of free rollout calls in this step"""
         self._open = OpenPaths()
 
     @property
@@ -136,9 +135,9 @@ class TabularHarness(StepNotes):
         turns: int | None = None,
         top_logprobs: int = 0,
     ) -> list[Group]:
-        """At most A of the `top_logprobs` asked for exist."""
+        """Sample paths; there are at most A `top_logprobs`. Raises StaleEngine before the first synchronisation."""
         if self._engine_version < 0:
-            raise StaleEngine("the policy that samples was never given weights: synchronise before a rollout.")
+            raise StaleEngine("the policy that samples has no weights yet: synchronise before a rollout.")
         forks: Sequence[Task | Boundary] = starts
         is_free = role is Role.FREE
         prefix = f"{'free.' if is_free else ''}{self._step}.{self._calls[is_free]}"
@@ -191,7 +190,7 @@ class TabularHarness(StepNotes):
     # the parts
 
     def _sample(self, starts: Sequence[Task | Boundary], n: int, turns: int | None, rng: np.random.Generator) -> _Paths:
-        """All paths side by side, one turn after another."""
+        """Sample all paths in parallel, turn by turn."""
         horizon, _, actions = self.mdp.shape
         ids = np.zeros((len(starts), 2 * horizon + 1), np.int32)
         for context, start in zip(ids, starts, strict=True):
@@ -224,7 +223,7 @@ class TabularHarness(StepNotes):
     def _rollout(
         self, uid: str, start: Task | Boundary, role: Role, paths: _Paths, path: int, top: Floats | None
     ) -> Rollout:
-        """Path number `path` in the project's nouns. An action ends its turn, as a stop token does."""
+        """Path number `path` as a `Rollout`. An action ends its turn, like a stop token."""
         ids, logprobs, length, state = paths.ids[path], paths.logprobs[path], paths.lengths[path], paths.states[path]
         is_open = bool(paths.is_open[path])
         if isinstance(start, Boundary):
@@ -293,8 +292,8 @@ class TabularHarness(StepNotes):
         self.logits = self.logits - self.learning_rate * gradient
 
     def _tokens(self, packed: Packed) -> tuple[Indices, Indices, Indices, Indices]:
-        """Stage, state, action and row of each trained id: an action at place p of its row is that of stage
-        (p - 1) / 2, and the id before it is the state."""
+        """Stage, state, action and row of each trained id. The action at position p of a row has stage (p - 1) / 2, and
+        the id before it is its state."""
         row_of = np.arange(len(packed.lengths)).repeat(packed.lengths)
         first = np.cumsum(packed.lengths) - packed.lengths
         trained = np.flatnonzero(packed.mask)
@@ -311,7 +310,7 @@ def train(
     rollouts_per_task: Callable[[Any, int], int],
     steps: int,
 ) -> Iterator[int]:
-    """Data steps of an algorithm, each with its worst case reserved; gives each step's number once it is done."""
+    """Run data steps of an algorithm, each with its worst case reserved, and yield the number of each finished step."""
     starts = tasks(harness.mdp)
     for number in range(steps):
         harness.begin_step(number, len(starts) * rollouts_per_task(config, harness.max_turns))
@@ -324,12 +323,12 @@ def train(
 def _first_state(task: Task, mdp: MDP) -> int:
     state = task.meta.get("state", -1)
     if state not in range(mdp.shape[1]) or state in mdp.terminal:
-        raise DataError(f"task {task.uid}: its meta names no state that an episode can begin in; use start_task.")
+        raise DataError(f"task {task.uid}: no episode can begin in the state of its meta; use start_task.")
     return int(state)
 
 
 def _draw(cumulative: Table, rng: np.random.Generator) -> Indices:
-    """One index a row of [N, M] cumulative weights, which need not sum to exactly 1; never one of weight 0."""
+    """One index per row of [N, M] cumulative weights, which need not end at exactly 1; never an index of weight 0."""
     return (cumulative <= rng.random((len(cumulative), 1)) * cumulative[:, -1:]).sum(-1)
 
 
