@@ -1,8 +1,8 @@
-# Sourced by the launchers beside it, with an experiment (or a pattern of several) and overrides for every element.
-# PROFILE: of configs/profile/. LOGS: the folder of the logs. More in docs/cluster/slurm.md.
+# Sourced by the launchers in this folder, with an experiment (or a pattern of several) and overrides for every element.
+# PROFILE: a file of configs/profile/. LOGS: the folder of the logs. docs/cluster/slurm.md has more.
 set -euo pipefail
 cd "$here/.."
-# an active environment wins over a .venv that lies here; conda's base is active in every shell, and not a choice
+# an active environment wins over a .venv in this folder, except conda's base, which is active in every shell
 active=${VIRTUAL_ENV:-${CONDA_PREFIX:-}}
 if [ -n "$active" ] && { [ -n "${VIRTUAL_ENV:-}" ] || [ "${CONDA_DEFAULT_ENV:-}" != base ]; }; then
     PATH=$active/bin:$PATH

@@ -1,31 +1,31 @@
 #!/usr/bin/env bash
 # One element of an experiment on its allocation: Ray on every node, then training and evaluation on the first.
-# Submitted by experiments/launch.py, with what `launch.py element` takes but for the index.
+# experiments/launch.py submits it with the arguments of `launch.py element`, except the index.
 #
-# SIGTERM to this script ends the element, SIGUSR1 puts its job back into the queue; before either it finishes its phase
-# and saves. `launch.py stop` sends the one to this script alone, and SLURM the other some time before the time limit.
-# On preemption SLURM sends SIGTERM to job steps alone, so there is a step that does nothing but end at it. `scancel`
-# sends SIGTERM to all processes, and SIGKILL later: Ray, which must live until the save, blocks it.
+# SIGTERM to this script ends the element; SIGUSR1 requeues its job. Before either, the element finishes its phase and
+# saves. `launch.py stop` sends SIGTERM to this script alone. SLURM sends SIGUSR1 some time before the time limit. On
+# preemption SLURM sends SIGTERM only to job steps, so one step exists only to end at it (hear_preemption). `scancel`
+# sends SIGTERM to all processes, and SIGKILL later; Ray must live until the save, so it blocks SIGTERM.
 set -euo pipefail
 echo "python: $(command -v python || echo none)"
-# Ray lets everyone write into its own folder, so that lies in one that is this user's alone, of a name that nobody can
-# foresee. Short: the paths of sockets have a limit
+# Ray makes its folder writable for everyone, so it lies in a private folder with an unpredictable name. The name is
+# short because paths of sockets have a limit.
 room=$(mktemp --dry-run "/tmp/rtpo-$SLURM_JOB_ID-XXXXXX")
 ray=$room/ray
 export room
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN # others on these nodes may not use this Ray
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 head='' nodes='' element='' is_over=''
-# what is compiled once stays on the node for jobs to come: a shared home would be slow, and stale while others write
+# compiled code stays on the node for later jobs; a shared home would be slow, and could serve stale files
 cache=/tmp/rtpo-cache-$(id -u)
 export cache TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$cache/triton} VLLM_CACHE_ROOT=${VLLM_CACHE_ROOT:-$cache/vllm}
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$cache/inductor}
 
-# no port that another element on the same node could have: 0 is any that is free
+# port 0 means any free port, so that elements on one node do not collide
 node=(--num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$RAY_GPUS" --min-worker-port=0 --max-worker-port=0
     --dashboard-agent-listen-port=0 --include-log-monitor=false --block)
 
-own_folder() { # made, or of this user alone: another user of the node may have been there first
+own_folder() { # make a private folder, or check it, since another user of the node may have made it first
     mkdir -m 700 "$1" 2>/dev/null || { [ ! -L "$1" ] && [ -d "$1" ] && [ -O "$1" ] && [ "$(stat -c %a "$1")" = 700 ]; } ||
         { echo "$1 is not a folder of this user alone${2:-}" >&2 && return 1; }
 }
@@ -37,7 +37,7 @@ prepare_node() {
     own_folder "$room"
 }
 
-clear_up() { # what is left on a node by this user's jobs that SIGKILL ended; a requeued job keeps its number
+clear_up() { # remove folders of this user's killed jobs from a node; a requeued job keeps its number
     local at_work left
     at_work=$(squeue --noheader --format=%A) || return 0
     for left in /tmp/rtpo-*; do
@@ -50,7 +50,7 @@ clear_up() { # what is left on a node by this user's jobs that SIGKILL ended; a 
 
 start_ray() {
     local client
-    # Ray then takes the loopback address for this machine's, and listens there alone
+    # with this variable Ray uses the loopback address as the machine's, and listens only there
     [ "$SLURM_NNODES" -gt 1 ] || export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0
     client=$(python -c 'import socket; print(socket.create_server(("", 0)).getsockname()[1])')
     setsid setpriv --pdeathsig=KILL env --block-signal=TERM ray start --head --port=0 \
