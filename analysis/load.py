@@ -45,17 +45,20 @@ import numpy as np
 import pandas as pd
 
 from analysis.looks import by_number, styles
-from analysis.run_folder import run_rows
+from analysis.run_folder import COPIED, run_rows
 from rtpo.core.files import SUMS, disk_errors, flush, partial_of, sha256, write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.building import leaves
 from rtpo.run.differences import ADDED, OWN_SETTINGS, is_same
-from rtpo.run.kept import check_kept, is_kept, new_sums, parquet_of
+from rtpo.run.kept import check_columns, check_kept, is_kept, new_sums, parquet_of
 from rtpo.run.naming import setting, settings_in
 
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "runs": ("run",),
+    "runs": (
+        *("run", "folder", *COPIED, "name", "is_finished", "rollouts", "budget", "learning_rate", "training_seconds"),
+        *("logical_cpus", "config"),
+    ),
     "steps": (
         *("run", "step", "tasks", "success", "mean_reward", "rollouts", "generated_tokens", "wall_seconds"),
         *("seconds_evaluate", "sampled_rollouts", "sampled_turns", "sampled_tokens", "update", "rows"),
@@ -224,6 +227,8 @@ def read_parquet(folder: Path) -> Frames:
 @lru_cache(maxsize=8)
 def _read_parquet(folder: Path, _sums: str) -> Frames:
     frames = {name: pd.read_parquet(folder / f"{name}.parquet") for name in COLUMNS}
+    for name, frame in frames.items():
+        check_columns(folder / f"{name}.parquet", frame.columns, COLUMNS[name])
     # texts as plain objects save a fifth of the time of grouping and selecting
     return Frames(
         {name: each.astype(dict.fromkeys(each.select_dtypes("str"), object)) for name, each in frames.items()}

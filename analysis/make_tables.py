@@ -16,6 +16,7 @@ from analysis.paper import pages
 from analysis.paper.tables import all_tables, named
 from analysis.run_table import COLUMNS, files_of, folder_table, run_table, short
 from analysis.tables import changed, markdown, told_stale, write
+from rtpo.core.names import missing_file
 from rtpo.run.cli import Parser, command, folder
 
 RESULTS = Path("results")
@@ -27,31 +28,33 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="a run, or a folder of runs")
-    parser.add_argument("--results", type=folder, default=str(RESULTS), help="folder of the run records")
+    parser.add_argument("--results", type=folder, default=RESULTS, help="folder of the run records")
     parser.add_argument("--experiment", help="make a table of the runs in this folder under --results")
     parser.add_argument("--table", help="make only this table of the paper")
-    parser.add_argument(
-        "--columns", default="", help=f"columns of a table of runs, separated by commas: all, {', '.join(COLUMNS)}"
-    )
+    parser.add_argument("--columns", help=f"columns of a table of runs, separated by commas: all, {', '.join(COLUMNS)}")
     parser.add_argument("--output", type=Path, help="folder of the tables (default: tables/ under --results)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the files would change")
     options = parser.parse_args(arguments)
     chosen = sum([bool(options.folders), options.experiment is not None, options.table is not None])
     if chosen > 1:
         parser.error("FOLDER, --experiment and --table choose different tables: give one of them")
-    output = options.output or options.results / "tables"
+    results = options.results
+    if not (options.folders or results.is_dir()):
+        parser.error(f"argument --results: {missing_file(results)}")
+    output = options.output or results / "tables"
     if not chosen:
-        (whole, faults), paper = all_tables(options.results), output / "paper"
+        (whole, faults), paper = all_tables(results), output / "paper"
         return pages.check(whole, paper, COMMAND, faults) if options.check else pages.save(whole, paper, faults)
     if options.table is not None:
-        again, table = f"{COMMAND} --table {options.table}", named(options.results, options.table)
+        again, table = f"{COMMAND} --table {options.table}", named(results, options.table)
         shown, files = pages.layouts([table]), pages.files_of([table], output / "paper")
     else:
         again = f"{COMMAND} {' '.join(map(str, options.folders)) or f'--experiment {options.experiment}'}"
-        columns = [] if options.columns in ("", "all") else options.columns.split(",")
+        columns = [] if options.columns in (None, "all") else options.columns.split(",")
         of_folders = folder_table(options.folders, columns) if options.folders else None
-        runs = of_folders or run_table(options.results, options.experiment, columns)
-        shown, files = [runs if options.columns else short(runs)], files_of(runs, output, whole=bool(options.columns))
+        runs = of_folders or run_table(results, options.experiment, columns)
+        is_whole = options.columns is not None
+        shown, files = [runs if is_whole else short(runs)], files_of(runs, output, whole=is_whole)
     if options.check:
         return told_stale(changed(files), again)
     write(files)

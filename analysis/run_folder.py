@@ -181,6 +181,8 @@ def _benchmark(folder: Path) -> tuple[Row, list[Line]]:
     """A benchmark's evaluation: its row, without the run's name, and its lines."""
     path, file = folder / "manifest.json", folder / "samples.jsonl"
     manifest = read_manifest(path, SCHEMA, BENCHMARK_KEYS)
+    require(manifest["checkpoint"], ("policy_version",), f"{path}, checkpoint")
+    require(manifest["panel"], ("questions",), f"{path}, panel")
     lines = _lines(file, partial(unchanged, checksums=manifest["files"]))
     questions = manifest["panel"]["questions"]
     if len(lines) != (expected := questions * manifest["samples"]):

@@ -42,7 +42,11 @@ class NonFinite(RTPOError):
 
 
 class InfrastructureError(RTPOError):
-    """A tool or an engine failed, and the policy is not at fault."""
+    """A tool or an engine failed, and the policy is not at fault. status: HTTP's, where a server refused."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Stopped(RTPOError):

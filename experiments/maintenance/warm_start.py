@@ -21,6 +21,8 @@ from rtpo.warm_starts.adapter import make_adapter, read_splits
 from rtpo.warm_starts.recipes import adapter_recipes
 
 DATA = PROJECT / "data"
+FAR = 0.5
+"""of the demonstrator's success, below which a model has not learnt its task; all shipped ones are above"""
 
 
 @command
@@ -50,6 +52,19 @@ def main(arguments: list[str] | None = None) -> None:
         recipe = toys[name]
         record = warm_start(replace(recipe, settings=replace(recipe.settings, **options)), output)
     print(json.dumps({key: value for key, value in record.items() if key != "loss"}, indent=1))
+    if name in toys and (warning := why_weak(record)):
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def why_weak(record: dict[str, Any]) -> str:
+    """A sentence where a toy model succeeds far less often than its demonstrator; empty where not."""
+    demonstrator, model = record["demonstrator_success"], record["held_out"]["sampled_success"]
+    if model >= FAR * demonstrator:
+        return ""
+    return (
+        f"the model succeeds in {100 * model:.1f} % of the held-out problems and its demonstrator in "
+        f"{100 * demonstrator:.1f} %: it has not learnt the task yet; give more --steps or --cycles."
+    )
 
 
 if __name__ == "__main__":

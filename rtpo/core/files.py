@@ -19,6 +19,13 @@ SUMS = "SHA256SUMS"
 NOTED = ".noted_sha256"
 """suffix of the file in which a file's checksum is noted"""
 _CHUNK = 1 << 20
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (ulimit -n)"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES), "make the folder writable, or name another"),
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+}
+"""of errors that the machine is to blame for"""
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -72,16 +79,22 @@ def partial_of(path: Path) -> Path:
 
 @contextmanager
 def disk_errors(place: Path) -> Iterator[None]:
-    """Raises MachineError in place of the OSError of a disk that is full, read-only or forbids writing."""
+    """Raises MachineError, with a remedy, in place of the OSError of a disk that is full, read-only or forbids writing,
+    and of a limit that the system sets."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES):
+        if (remedy := remedy_of(error)) is None:
             raise
         raise MachineError(
-            f"cannot write {place}: {os.strerror(error.errno)}. What was saved before is intact; make room and run the "
-            "same command to go on."
+            f"cannot write {place}: {os.strerror(error.errno or 0)}. What was saved before is intact; {remedy} and run "
+            "the same command to go on."
         ) from error
+
+
+def remedy_of(error: BaseException | None) -> str | None:
+    """What helps against an error of the disk or of the system's limits; None for another."""
+    return _REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
 
 
 def utc_now() -> str:

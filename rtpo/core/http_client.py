@@ -158,7 +158,7 @@ class Client:
                 break
             await asyncio.sleep(self._settings.wait(number))
         times = "once" if number == 1 else f"{number} times"
-        raise InfrastructureError(f"the server {self.url} failed {times}; the last time it {failed}")
+        raise InfrastructureError(f"the server {self.url} failed {times}; the last time it {failed}", failed.status)
 
     async def _try(self, method: str, read: Callable[[Any], T], params: Mapping[str, str] | None, body: Any) -> T:
         problem = ""
@@ -185,7 +185,8 @@ class Client:
         status, text = response.status_code, self._blank(content.decode("utf-8", "replace"))
         if status != 200:
             wait = _retry_after(response.headers.get("Retry-After", ""))
-            raise _Failed(f"answered status {status}: {self._quoted(text)}", wait, status >= 500 or status in _PASSING)
+            problem, may_pass = f"answered status {status}: {self._quoted(text)}", status >= 500 or status in _PASSING
+            raise _Failed(problem.rstrip(": ."), wait, may_pass, status)
         try:
             return read(json.loads(text))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -201,9 +202,11 @@ class Client:
 
 
 class _Failed(Exception):
-    def __init__(self, problem: str, retry_after: float = 0.0, may_pass: bool = True) -> None:
+    def __init__(
+        self, problem: str, retry_after: float = 0.0, may_pass: bool = True, status: int | None = None
+    ) -> None:
         super().__init__(problem)
-        self.retry_after, self.may_pass = retry_after, may_pass
+        self.retry_after, self.may_pass, self.status = retry_after, may_pass, status
 
 
 def _spellings(secret: str) -> re.Pattern[str]:

@@ -72,7 +72,7 @@ class EndpointEngine:
         try:
             reply = asyncio.run(self._ask(Request(ids, Sampling(max_tokens=1), seed=0, session="check", route="check")))
         except InfrastructureError as error:
-            raise MachineError(f"{error}. Start the server, or correct checkpoint or endpoint.") from error
+            raise MachineError(f"{error}. {self._remedy(error.status)}") from error
         self._source = "server" if reply.get("token_ids") is not None else "text"
         return self._source
 
@@ -91,7 +91,20 @@ class EndpointEngine:
         try:
             return await self._client.ask("POST", read, body=self._body(request))
         except InfrastructureError as error:
-            raise InfrastructureError(f"the endpoint of {self._settings.model} cannot be used: {error}") from error
+            raise InfrastructureError(
+                f"the endpoint of {self._settings.model} cannot be used: {error}", error.status
+            ) from error
+
+    def _remedy(self, status: int | None) -> str:
+        """What helps when the first request fails. status: of the reply, if there was one."""
+        if status == 404:
+            return (
+                "Correct checkpoint, below which the server must have /completions (chat/completions alone takes no "
+                "ids), or endpoint.model."
+            )
+        if status in (400, 422) and self._settings.dialect == "vllm":
+            return "If the server does not know vLLM's fields, give endpoint.dialect=openai."
+        return "Start the server, or correct checkpoint or endpoint."
 
     def _body(self, request: Request) -> dict[str, Any]:
         sampling = request.sampling

@@ -171,8 +171,8 @@ def with_configuration(
     if known.help:
         own.print_help()
         return 0
-    for option in (word for word in unknown if word.startswith("-")):
-        own.error(f"unrecognized argument {option}")
+    for word in unknown:
+        own.error(f"unrecognized argument {word}" if word.startswith("-") else f"{word} must stand before the options")
 
     @hydra.main(version_base=None, config_path=str(CONFIGS), config_name=name)
     def job(tree: "DictConfig") -> None:
@@ -185,7 +185,7 @@ def with_configuration(
 
     prepared: list[T] = []
     refused: list[str] = []
-    with hydra_errors(name, unknown):
+    with hydra_errors(name, known.overrides):
         job()
     if refused:
         raise ConfigError("\n".join(dict.fromkeys(refused)))
@@ -269,11 +269,12 @@ def hydra_errors(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
         if not re.match(r"Could not override '(task\.settings|verl)\.", text):  # trees that accept new fields
             text = text.partition(". To append")[0]
         raise ConfigError(f"{text}.{_near(error, name, overrides)}") from error
-    except ValueError as error:  # Hydra's own, such as for task=null
-        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        if not frame.f_globals["__name__"].startswith("hydra."):
+    except (AttributeError, TypeError, ValueError) as error:  # Hydra's own, such as for task=null
+        modules = [str(frame.f_globals["__name__"]) for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if not modules[-1].startswith(("hydra.", "omegaconf.")):
             raise
-        raise ConfigError(f"configs/{name}.yaml cannot be composed: {error}.") from error
+        what, why = " ".join(overrides), str(error).partition("\n")[0]
+        raise ConfigError(f"configs/{name}.yaml cannot be composed with {what or 'nothing'}: {why}.") from error
 
 
 def _near(error: Exception, name: str, overrides: Sequence[str]) -> str:

@@ -4,13 +4,14 @@ Frames lie in an experiment's folder, or in the results folder above it. analysi
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rtpo.core.files import SUMS, sha256
+from rtpo.core.names import some
 from rtpo.errors import DataError
 from rtpo.run.differences import differences, some_of
 
@@ -65,6 +66,13 @@ def check_kept(folder: Path) -> str:
     return sums
 
 
+def check_columns(file: Path, columns: Collection[str], needed: Collection[str]) -> None:
+    """Raises DataError for a file of frames without a column that is needed, as another version may write."""
+    if lacking := sorted(set(needed) - set(columns)):
+        again = f"restore it, as by `git checkout -- {file}`, or keep the runs again"
+        raise DataError(f"{file} has no column {some(lacking)}: another version wrote it; {again}.")
+
+
 def kept_runs(folder: Path) -> Mapping[str, KeptRun]:
     """By name, <experiment>/<run>, the runs whose frames a folder holds. Raises DataError for damaged frames."""
     return _read(folder, check_kept(folder)) if is_kept(folder) else {}
@@ -85,10 +93,12 @@ def places(folder: Path) -> tuple[Path, Path]:
 def _read(folder: Path, _sums: str) -> Mapping[str, KeptRun]:
     import pyarrow.parquet as parquet  # slow to import, and seldom needed
 
-    runs, benchmarks = (
-        parquet.read_table(folder / f"{name}.parquet", columns=columns).to_pylist()
-        for name, columns in (("runs", ["run", "config"]), ("benchmarks", ["run", "benchmark"]))
-    )
+    def rows(name: str, *columns: str) -> list[dict[str, Any]]:
+        file = folder / f"{name}.parquet"
+        check_columns(file, parquet.read_schema(file).names, columns)
+        return list(parquet.read_table(file, columns=list(columns)).to_pylist())
+
+    runs, benchmarks = rows("runs", "run", "config"), rows("benchmarks", "run", "benchmark")
     by_run: dict[str, set[str]] = {}
     for row in benchmarks:
         by_run.setdefault(row["run"], set()).add(row["benchmark"])

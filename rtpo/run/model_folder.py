@@ -24,9 +24,16 @@ HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
 
 
 def check_model_of(run: RunConfig) -> None:
-    """Check a run's model. Raises as `check_model`, and ConfigError for a head size that vLLM's CPU build does not
-    support, or that is unknown."""
+    """Check a run's model. Raises as `check_model`, and ConfigError for another toy task's warm start and for a head
+    size that vLLM's CPU build does not support, or that is unknown."""
     check_model(run.model.path, run.top_logprobs, embedded=run.is_embedded)
+    record = Path(run.model.path) / "warm_start.json"
+    settings = parse(record.read_text(encoding="utf-8"))["settings"] if record.exists() else {}
+    if run.task.env.startswith("toy_") and settings.get("task", run.task.env) != run.task.env:
+        raise ConfigError(
+            f"model.path is {run.model.path}, a warm start of {settings['task']}, and task.env is {run.task.env}: give "
+            "a model of this task, or leave out model."
+        )
     if run.profile.platform == "cpu" and not run.is_embedded:
         config = parse((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
         try:

@@ -11,6 +11,7 @@ import yaml
 
 from rtpo.core.names import missing_file, nearest, some
 from rtpo.errors import DataError
+from rtpo.run.manifest import check_fields
 
 LARGEST_CONFIG = 100_000
 """the most values of a config.yaml; a run has some hundreds"""
@@ -61,14 +62,14 @@ def no_run(folder: Path) -> str:
 
 
 def read_manifest(path: Path, schema: int, keys: Collection[str]) -> Mapping[str, Any]:
-    """Read a manifest. Raises DataError if its schema is not `schema`, or one of `keys` is missing."""
+    """Read a manifest. Raises DataError if its schema is not `schema`, and as `check_fields`."""
     manifest = json_object(path.read_bytes(), str(path), ("schema",))
     if manifest["schema"] != schema:
         raise DataError(
             f"{path} has schema {manifest['schema']!r} and this version reads schema {schema}: use the version of the "
             "project that made the run, or run it again."
         )
-    require(manifest, keys, str(path))
+    check_fields(manifest, keys, path)
     return manifest
 
 

@@ -23,6 +23,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.llm_server import LLMServerManager
 
+from rtpo.core.files import remedy_of
 from rtpo.core.packing import Packed
 from rtpo.core.tree_attention import why_not_trees
 from rtpo.core.trees import EVEN, Dealt, deal
@@ -224,7 +225,7 @@ class VerlBackend:
         except ray.exceptions.RayTaskError as error:
             raise MachineError(
                 f"the weights could not be written to {folder}: {str(error.cause).splitlines()[0]}. What was saved "
-                "before is intact; make room and run the same command to go on."
+                f"before is intact; {remedy_of(error.cause) or 'make room'} and run the same command to go on."
             ) from error
 
     def load(self, folder: Path) -> None:

@@ -5,6 +5,8 @@ import bz2
 import gzip
 import json
 import lzma
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments import prepare_data
 from rtpo.core.files import sha256
 from rtpo.data import sources
 from rtpo.data.records import Record, manifest_path, read_records, write_records
@@ -200,6 +203,21 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     for row in BAD_RECORDS:
         with pytest.raises(DataError, match=r"line 2 of .*problems\.jsonl"):
             read_records(write(tmp_path, RECORD, row))
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "math_train", "hotpotqa", "xbench"])
+def test_a_raw_file_of_a_set_is_refused_with_the_command_that_prepares_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = FIXTURES.glob(f"{name}.*")
+    with pytest.raises(DataError, match="prepare_data") as caught:
+        read_records(file)
+    monkeypatch.chdir(tmp_path)
+    typed = shlex.split(re.findall("python (experiments/.*) makes", str(caught.value))[0])
+    assert typed[2] == f"{REGISTRY[name].name}={file}"
+    if not REGISTRY[name].against:  # which would have to be there first
+        assert prepare_data.main(typed[1:]) == 0
+        assert read_records(tmp_path / "data" / "own" / f"{name}.jsonl")
 
 
 def test_a_file_that_its_manifest_does_not_describe_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from completion_server import Server, status
 from rtpo.core.http_client import RequestSettings
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.endpoint import EndpointEngine, EndpointSettings
-from rtpo.errors import InfrastructureError
+from rtpo.errors import InfrastructureError, MachineError
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import StopReason, as_ids
 
@@ -102,6 +102,26 @@ def test_an_outage_is_no_answer(server: Server) -> None:
         with pytest.raises(InfrastructureError, match=f"the endpoint of bytes cannot be used: .*{code}"):
             ask(engine_of(server), asked(1))
         assert len(server.asked) == tries
+
+
+@pytest.mark.parametrize(
+    ("code", "dialect", "remedy"),
+    [
+        (404, "vllm", "chat/completions"),
+        (404, "openai", "chat/completions"),
+        (400, "vllm", "endpoint.dialect=openai"),
+        (422, "vllm", "endpoint.dialect=openai"),
+        (400, "openai", "checkpoint or endpoint"),
+        (401, "vllm", "checkpoint or endpoint"),
+    ],
+)
+def test_a_first_request_that_is_refused_has_a_remedy(server: Server, code: int, dialect: Any, remedy: str) -> None:
+    server.fault = status(code, b"")
+    with pytest.raises(MachineError) as caught:
+        engine_of(server, dialect=dialect).check()
+    assert f"status {code}. " in str(caught.value)
+    assert remedy in str(caught.value)
+    assert ("dialect" in str(caught.value)) == ("dialect" in remedy)
 
 
 @pytest.mark.parametrize(

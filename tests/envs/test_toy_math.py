@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtpo.toy.warm_start as toy
+from experiments.maintenance import warm_start
 from rtpo.envs.toy.math import Problem, parse_question, read_problems
 from rtpo.errors import DataError
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
@@ -53,3 +54,10 @@ def test_the_shipped_tokenizer_is_what_the_code_builds(tmp_path: Path) -> None:
     TOKENIZER.save_pretrained(tmp_path)
     for name in ("tokenizer.json", "chat_template.jinja"):
         assert (SHIPPED / name).read_text() == (tmp_path / name).read_text()
+
+
+def test_a_model_far_below_its_demonstrator_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert warm_start.main(["--name", "math", "--output", str(tmp_path / "m"), "--steps", "2", "--held-out", "20"]) == 0
+    assert "demonstrator in" in capsys.readouterr().err
+    for record in SHIPPED.parent.glob("warm_start_*/warm_start.json"):
+        assert not warm_start.why_weak(json.loads(record.read_text()))

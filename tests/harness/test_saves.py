@@ -1,5 +1,6 @@
 """Saves that were damaged are said to be, and never half-read."""
 
+import errno
 import json
 import os
 import re
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from rtpo.core.files import Hashed, checked_sums, sha256, write_sums
-from rtpo.errors import DataError, Held
+from rtpo.core.files import Hashed, checked_sums, disk_errors, sha256, write_sums
+from rtpo.errors import DataError, Held, MachineError
 from rtpo.run.records import JOURNAL, LINE_FILES, RunFolder
 
 
@@ -100,6 +101,24 @@ def test_a_damaged_configuration_is_refused_until_it_is_deleted(saved: RunFolder
     config.unlink()
     saved.open({"seed": 0})
     assert config.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "make room"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.ENFILE, "ulimit -n"),
+        (errno.EFBIG, "ulimit -f"),
+        (errno.EROFS, "writable"),
+    ],
+)
+def test_each_error_of_the_machine_has_its_own_remedy(number: int, remedy: str, tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=remedy) as caught, disk_errors(tmp_path):
+        raise OSError(number, os.strerror(number))
+    assert ("make room" in str(caught.value)) == (remedy == "make room")
+    with pytest.raises(ConnectionResetError), disk_errors(tmp_path):
+        raise ConnectionResetError(errno.ECONNRESET, "not of the disk")
 
 
 def test_what_was_hashed_as_it_was_written_is_not_read_again(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from rtpo.planning.memory import (
     memory_problems,
     saves,
 )
-from rtpo.planning.plan import run_counts
+from rtpo.planning.plan import plan, run_counts
 from rtpo.run.config import RunConfig
 from rtpo.run.experiments import load_experiment
 from rtpo.run.records import RunFolder
@@ -129,6 +129,17 @@ def test_what_fits_and_what_does_not() -> None:
     assert mask_bytes(toy("grpo")) == 4096**2 * (1 + 3 * 4)
     assert memory_problems(toy("grpo"), None, 4) == memory_problems(toy("vanilla", large), None, 4) == []
     assert len(memory_problems(toy("grpo", large), None, 4)) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept", "written"),
+    [("", 2, 2), ("launch.at_once=1", 2, 1), ("launch.keep=nothing launch.at_once=1", 1, 1)],
+)
+def test_a_plans_disk_is_that_of_all_saves(settings: str, kept: int, written: int) -> None:
+    """Of two elements: those that are kept, and those that are being written."""
+    size = saves(toy("grpo"))
+    planned = plan("main_table", ["profile=toy", "task=toy_math", "algorithm=grpo", "seed=0,1", *settings.split()])
+    assert planned.disk == kept * size.kept + written * size.writing > 0
 
 
 def test_memory_of_the_papers_machine_is_the_sum_of_its_parts() -> None:

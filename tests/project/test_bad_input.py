@@ -75,7 +75,8 @@ experiments.maintenance.warm_start : --name nosuch --output {}/out | SMALL --out
 analysis.audit : tools FOLDER | airline FOLDER --tasks DATA | tools FOLDER --first WHOLE | trunks RUN --points WHOLE
 analysis.make_figures : --results {}/file | --figure nosuch | --experiment nosuch | --results {} --run FOLDER
 analysis.make_tables : NONE | --results {}/missing --check | --table nosuch | --results {} --experiment nosuch |
-    --results {}/nothing --output OUT | --results {}/nothing --page OUT | FOLDER | FOLDER --table supp_budget
+    --results {}/nothing --output OUT | --results {}/nothing --page OUT | FOLDER | FOLDER --table supp_budget |
+    RUN --columns ANY
 analysis.pages.__main__ : ANY | DATA | --check FOLDER
 analysis.view.__main__ : FOLDER | RUN --step NUMBER | RUN --question nosuch | RUN --output OUT
 """
@@ -84,6 +85,10 @@ NAMED = f"""
 train budget.rolouts=5 : budget.rollouts
 train algorithm.group_size=2 : algorithm.group_size is 2
 train --cgf job : --cgf
+train algorithm=grpo algorithm.trunks=4 : no field with algorithm=grpo
+train hydra.sweeper.params={{seed:1}} -m : cannot be composed with hydra.sweeper.params={{seed:1}}
+train seed=0 -m seed=1 : seed=1 must stand before
+train model=toy_knowledge_1 : task.env is toy_math
 train model.path={PROJECT}/rtpo/toy/warm_start_mat : rtpo/toy/warm_start_math
 train experiment=ablate_kl task=toy_math : algorithm.kl=0,0.001
 evaluate benchmarks=[math50] : math500

@@ -1,13 +1,17 @@
 """What reads run records says of a damaged folder which file is damaged, in a sentence, and writes nothing."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from synthetic_runs import step, update, write_run
 
 from analysis import audit, make_figures, make_tables
+from analysis.load import load_run
 from analysis.view import __main__ as view
+from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
 RUN = "reference/rtpo-seed0"
@@ -44,3 +48,21 @@ def test_a_damaged_folder_is_said_in_a_sentence(
         for file, data in files.items():
             file.write_bytes(data)
     assert main(words) == 0
+
+
+def test_a_field_of_the_manifest_of_another_kind_is_named_or_does_no_harm(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "rtpo", 0, [step(1, 28, 0.5, [update(10, 0.1, 0.5)])], [])
+    file, refused = folder / "manifest.json", {}
+    manifest = json.loads(file.read_text())
+    for part in (manifest, manifest["ledger"]):
+        for field, value in list(part.items()):
+            for other in (float("nan"), "text", []):
+                part[field] = other
+                file.write_text(json.dumps(manifest))
+                try:
+                    load_run(folder)
+                except DataError as error:
+                    refused[field] = str(error)
+            part[field] = value
+    assert all("manifest" in sentence and len(sentence.splitlines()) == 1 for sentence in refused.values())
+    assert refused.keys() >= {"ledger", "seconds", "budget", "steps", "wall_seconds", "files", "experiment"}

@@ -146,6 +146,7 @@ def test_what_is_damaged_finished_or_not_there_is_said(
     assert {line[1] for line in status(capsys, str(PROJECT / "results" / "reference"))} == {"complete"}
     assert launch.main(["status", str(tmp_path)]) == 0
     assert launch.main(["status", str(tmp_path / "nowhere" / "mine")]) == 1
+    assert "makes its folder" in capsys.readouterr().err
 
 
 def test_slurm_is_asked_about_what_was_submitted(

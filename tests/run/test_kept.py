@@ -12,6 +12,7 @@ from synthetic_runs import answers, episode, step, update, write_evaluation, wri
 from analysis import make_figures, make_tables
 from analysis.load import Frames, keep, load, read_parquet
 from experiments import following, launch, launched
+from rtpo.core.files import SUMS, sha256
 from rtpo.errors import DataError, MachineError
 from rtpo.planning.preflight import problems
 from rtpo.run.experiments import load_experiment
@@ -88,6 +89,24 @@ def test_frames_that_are_not_whole_are_refused(lost: str, results: Path, capsys:
     assert make_tables.main(["--results", str(results), "--experiment", TASK]) == 1
     assert str(element.run.folder.parent) in capsys.readouterr().err
     assert any(TASK in problem for problem in problems(load_experiment("main_table", element.overrides[1:])))
+
+
+@pytest.mark.parametrize(("name", "column"), [("runs", "config"), ("runs", "label"), ("benchmarks", "run")])
+def test_frames_without_a_column_are_refused(
+    name: str, column: str, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As another version may write them, with sums that are theirs."""
+    (element,) = kept_elements(results, *ONE, "seed=0").elements
+    file = element.run.folder.parent / f"{name}.parquet"
+    pd.read_parquet(file).drop(columns=column).to_parquet(file, index=False)
+    sums = [f"{sha256(each)}  {each.name}\n" for each in sorted(file.parent.glob("*.parquet"))]
+    (file.parent / SUMS).write_text("".join(sums))
+    assert make_tables.main(["--results", str(results), "--experiment", TASK]) == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert str(file) in sentence
+    assert column in sentence
+    if column != "label":  # which the check of what runs beside them needs
+        assert any(str(file) in problem for problem in problems(load_experiment("main_table", element.overrides[1:])))
 
 
 def test_an_empty_manifest_is_damage_and_no_finished_run(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from wandb.proto.wandb_internal_pb2 import Record
 from whole_runs import StopAt, config_in, lines
 
-from experiments.training import train
-from rtpo.errors import Stopped
+from experiments.training import checked, train
+from rtpo.errors import ConfigError, Stopped
 from rtpo.harness.curves import step_curves
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
 from rtpo.run.stopping import StopRequest
-from rtpo.run.tracking import Tracking, tracked_name
+from rtpo.run.tracking import Tracking, check_tracking, tracked_name
 from rtpo.verl_harness.session import tracker
 
 KEY = "0123456789" * 4
@@ -216,3 +216,15 @@ def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, monkey
     assert [(row["task"], row["reward"]) for row in tracked[steps[-1]][SHOWN]] == sampled
     assert [line["step"] for line in told if "train/steps" in line["data"]] == steps
     assert not any("lost" in line["data"] for line in told)
+
+
+def test_an_unknown_mode_of_wandb_is_refused_where_it_is_tracked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for mode in ("online", "offline", "disabled"):
+        monkeypatch.setenv("WANDB_MODE", mode)
+        check_tracking(config_of(tmp_path, "wandb"))
+    monkeypatch.setenv("WANDB_MODE", "ofline")
+    check_tracking(config_of(tmp_path, "file"))
+    with pytest.raises(ConfigError, match=r"WANDB_MODE is 'ofline'.*the nearest is offline"):
+        checked(config_of(tmp_path, "wandb"))

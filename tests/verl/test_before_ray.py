@@ -238,6 +238,19 @@ def test_a_profile_with_gpus_takes_the_packages_of_one_set(
     assert all(wrong in problem for problem in problems if wrong)
 
 
+def test_a_temporary_folder_with_too_long_a_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the byte on at which the longest of Ray's sockets could not be bound, whose path has 107 at most."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(session, "ray", SimpleNamespace(is_initialized=lambda: False, init=lambda **_: 1 / 0))
+    below = len("/ray/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store")
+    for length, why in ((107 - below, "Ray did not start"), (108 - below, "RAY_TMPDIR"), (70, "RAY_TMPDIR")):
+        environment["TMPDIR"] = "/tmp/".ljust(length, "x")
+        monkeypatch.setattr(session, "_started", None)
+        with pytest.raises(MachineError, match=why):
+            start_ray(compose_config("profile=toy").profile)
+
+
 def test_a_start_that_failed_binds_the_next_to_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise MachineError("no Ray.")
