@@ -69,7 +69,7 @@ class Comparison:
     elsewhere: Interval | None = None  # for other warm starts, which count as random
     p: float = nan  # of no difference, for these warm starts
     adjusted: float | None = None  # p by Holm over the family; None outside the family
-    has_room: bool = True  # whether a task and warm start has room for credit; if not, the numbers are over all
+    has_room: bool = True  # whether a task and warm start has room for credit; only those count, or all without any
 
     @property
     def verdict(self) -> str:

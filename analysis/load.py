@@ -288,8 +288,7 @@ def groups(frames: Frames, own: Collection[str] = OWN_SETTINGS) -> dict[str, Fra
 
 
 def _by_value(runs: Mapping[str, pd.DataFrame]) -> list[str]:
-    """The labels, those of a method sorted by the fields that any label sets; the default is sorted by its own
-    value."""
+    """The labels by method, then by the values of all fields that any label sets, read from the configurations."""
     methods = list(dict.fromkeys(label.partition(",")[0] for label in runs))
     if not (names := sorted({name for label in runs for name in settings_in(label)})):
         return list(runs)

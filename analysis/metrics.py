@@ -70,7 +70,7 @@ def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval | None:
     same questions."""
     if not first.columns.equals(second.columns):
         places = sorted({*first.index, *second.index})
-        raise DataError(f"The evaluations to compare of {places} have different questions: run again.")
+        raise DataError(f"The compared evaluations of {places} have different questions: run them again.")
     return _mean((second - first.reindex(second.index)).dropna(how="all"))
 
 
@@ -169,7 +169,8 @@ def whole_steps(frames: Frames) -> pd.DataFrame:
 
 
 def spread(table: pd.DataFrame, where: Literal["all", "any"] = "all") -> pd.DataFrame:
-    """x, mean, low and high over runs, which are the columns, at each index where all, or any, have a value."""
+    """x (the index), mean, low and high over the columns, which are runs. where: a row needs a value in all or in
+    any."""
     table = table.dropna(how="any" if where == "all" else "all")
     columns = {"mean": table.mean(axis=1), "low": table.min(axis=1), "high": table.max(axis=1)}
     return pd.DataFrame({"x": table.index.to_numpy(float), **{k: v.to_numpy(float) for k, v in columns.items()}})
@@ -216,16 +217,16 @@ def by_turn(group: Frames, key: str = "kl") -> pd.DataFrame:
 def held_out_curve(group: Frames, mode: str = "sampled") -> pd.DataFrame:
     """Held-out success in a mode against PROGRESS: mean, and low and high of the 95 % interval over runs and questions.
 
-    Success on each question, and each cost, are interpolated between a run's evaluations to common rollouts. These are
-    as many points as the run with the fewest evaluations has, up to the end of the shortest run. Tokens and seconds are
-    means over runs. Empty if a run has no evaluation. Raises DataError unless all evaluations have the same questions.
+    Success on each question, and each cost, are interpolated between a run's evaluations at common numbers of rollouts
+    (`_common_points`). Tokens and seconds are means over runs. Empty if a run has no evaluation. Raises DataError
+    unless all evaluations have the same questions.
     """
     columns = pd.Index([*PROGRESS, "mean", "low", "high"])
     curves = [_evaluations(group.of([name]), mode) for name in group.names]
     if not curves or not min(len(used) for used, _ in curves):
         return pd.DataFrame(columns=columns, dtype=float)
     if any(not table.columns.equals(curves[0][1].columns) for _, table in curves):
-        raise DataError(f"The runs of {group.label!r} differ in the questions of their evaluations: evaluate alike.")
+        raise DataError(f"The runs of {group.label!r} were evaluated on different questions: use the same questions.")
     points = _common_points([used["rollouts"].to_numpy() for used, _ in curves])
     costs = np.mean([_at(points, used, used) for used, _ in curves], axis=0)
     tables = np.stack([_at(points, used, table) for used, table in curves])

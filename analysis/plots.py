@@ -34,7 +34,7 @@ LETTERS = 144
 MARK_SIZES = {"*": 7.0, "P": 5.2, "X": 5.2}
 MARK_SIZE = 4.2
 MARKS = 4
-"""on a curve, about"""
+"""the approximate number of marks on a curve"""
 SIDE_STEP = 0.05
 """the gap between marks that share an x, in units of x"""
 Entry = tuple[Artist, str]

@@ -206,7 +206,7 @@ RUNS: Mapping[str, Callable[[Frames, Frames], Interval | None]] = {
     "calls": partial(less, _calls),
     "less_kl": partial(less, lambda group: metrics.mean_over_steps(group, "kl")),
 }
-"""numbers of two groups of paired runs; a part with one label passes its runs twice"""
+"""numbers of two groups of paired runs; of a part with one label, both groups are its runs"""
 
 
 def _of_pair(part: Part, pair: tuple[str, str], study: StudyResults) -> Iterator[Row]:

@@ -15,17 +15,17 @@ class Part:
 
     scale: Scale | tuple[Scale, ...]  # complete runs of the paper's profile, the toy study, theory, the printed numbers
     pair: tuple[str, str] | None = None  # configurations of the toy study; the first is claimed to be better
-    measure: str = ""  # in a key of MEASURES of analysis/study/results.py; success counts at each decoding
+    measure: str = ""  # their difference, by a key of MEASURES of analysis/study/results.py, or success (each decoding)
     reverse: bool = False  # whether the first is claimed to be worse
-    run: str = ""  # a key of RUNS in claims.py: a number of a run, or of a pair of runs with one seed,
-    labels: tuple[str, ...] = ()  # of these one or two labels,
-    task: str = ""  # on this task,
-    experiment: str = ""  # in this experiment at the paper's scale
+    run: str = ""  # a number of runs, or of pairs of runs with one seed, by a key of RUNS in claims.py
+    labels: tuple[str, ...] = ()  # one or two labels of these runs
+    task: str = ""  # of these runs
+    experiment: str = ""  # of these runs, at the paper's scale
     theorem: str = ""  # a key of CLAIMS in analysis/theory/comparisons.py
-    recomputed: str = ""  # a place in the paper of analysis/paper/slips.py,
-    kind: str = ""  # recomputed for this kind of slip
-    table: str = ""  # a table of analysis/paper/cells.yaml,
-    read: str = ""  # and a formula of its cells, by row.column
+    recomputed: str = ""  # a place of analysis/paper/slips.py
+    kind: str = ""  # the kind of slip at that place
+    table: str = ""  # a table of analysis/paper/cells.yaml
+    read: str = ""  # a formula of its cells, by row.column
     what: str = ""  # the number in words; default: the two configurations and the measure
     closed: float = 0.0  # the claimed value
     slack: float | None = None  # the tolerance around it

@@ -44,7 +44,7 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
     panels = [panel for panel in panels if any(len(line.values) > 1 for line in panel.lines)]
     if not panels:
         names = ", ".join(name for frames in configurations.values() for name in frames.names)
-        raise DataError(f"{names}: there is no curve to draw of a single step, without an evaluation before training.")
+        raise DataError(f"{names}: a single step, without an evaluation before training, gives no curve to draw.")
     has_success = panels[0].title == SUCCESS
     entries = [
         *(plots.handle(looks[label], 2 * WIDTH) for label in configurations),
@@ -64,7 +64,7 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
 
 
 def _success_lines(frames: Frames, look: Style, place: int = 0, several: int = 1) -> list[Line]:
-    """Success of training batches, a thin line, and held out, marks with intervals; in percent."""
+    """Success in percent: of training batches as a thin line, and held out as marks with intervals."""
     training = plots.scaled(metrics.training_success(frames), 100)
     held_out = plots.scaled(metrics.held_out_curve(frames), 100)
     shift = APART * (place - (several - 1) / 2) * held_out["rollouts"].max()

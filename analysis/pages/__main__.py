@@ -52,5 +52,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    gc.disable()  # the frames stay until the end, and walking through them takes a tenth of the time
+    gc.disable()  # the frames live until the end; collecting garbage among them would take a tenth of the time
     sys.exit(main())

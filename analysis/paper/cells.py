@@ -27,7 +27,8 @@ MARK = " †"
 """ends the title of a row or column that the paper's table does not have"""
 KINDS = ("metric", "formula", "setting", "not_measured")
 EPISODES = ("held_out", "held_out_paper", "first_paths")
-"""of a run's own evaluation after training at temperature 1, or at the paper's decoding; training paths from a task"""
+"""held-out episodes after training at temperature 1, the same at the paper's decoding, and training paths from a
+task"""
 BENCHMARKS = tuple(sorted(path.stem for path in (PROJECT / "configs" / "benchmarks").glob("*.yaml")))
 
 

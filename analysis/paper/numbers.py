@@ -61,9 +61,9 @@ class Check:
     """
 
     formula: str = ""  # holds for every cell below
-    rows: Sequence[str] = ()  # the cells of these rows,
-    columns: Sequence[str] = ()  # or of these columns,
-    only: Sequence[str] = ()  # restricted to these columns, or rows
+    rows: Sequence[str] = ()  # rows whose cells it gives; otherwise
+    columns: Sequence[str] = ()  # columns whose cells it gives
+    only: Sequence[str] = ()  # the columns of `rows`, or rows of `columns`, to which it is restricted
     assuming: str = ""  # what the formula assumes and the paper does not state
     table: str = ""  # of an order
     margin: str = ""  # an order's formula for each of `rows` (of columns) or `columns` (of rows); it must be positive

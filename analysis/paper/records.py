@@ -205,9 +205,8 @@ def _chosen(frame: pd.DataFrame, where: Mapping[str, str], cell: Cell) -> pd.Dat
 
 
 def run_estimate(name: str, group: Frames) -> Estimate:
-    """One of RUN_METRICS over runs. The units of the zero-advantage rate are steps; it is over rows, since the frames
-    do not count groups, and a run with fewer steps adds nothing for the others. All other metrics have one number per
-    run, so only seeds vary."""
+    """One of RUN_METRICS over runs. The zero-advantage rate has steps as units, and is over rows, since the frames do
+    not count groups; steps that a run lacks add nothing. Other metrics have one number per run, so only seeds vary."""
     runs = group.runs.set_index("seed")
     if name == "zero_advantage":
         trained = group.steps[group.steps["rows"] > 0].merge(group.runs[["run", "seed"]], on="run")

@@ -91,7 +91,7 @@ def _orders(paper: Paper) -> Iterator[Recomputed]:
 
 
 def _lines(table: str, line: str, *, is_column: bool) -> str:
-    """A template for the place of a one-word name in the formula of a column or a row."""
+    """The place of a one-word name in a formula, with {} for the name: in the column, or in the row, `line`."""
     return f"{table}.{{}}.{line}" if is_column else f"{table}.{line}.{{}}"
 
 

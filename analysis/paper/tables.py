@@ -250,9 +250,9 @@ def _line(cell: Any) -> dict[str, Any]:
 
 
 def planned(results: Path) -> dict[str, PaperTable]:
-    """Every table of every profile, by name; tables of other profiles than the paper's end in _<profile>. The paper's
-    come first, in its order. Another profile has the tables written for it. It also has those of the paper's tables
-    that need no benchmark, or all if its tasks are the paper's."""
+    """Every table of every profile, by name; the paper's profile comes first, and names of others end in _<profile>.
+    Another profile has the tables written for it, and the paper's tables without benchmarks. If its tasks are the
+    paper's, it has all of the paper's tables."""
     plans, tables = load_plans(), {}
     profiles = sorted(path.stem for path in (PROJECT / "configs" / "profile").glob("*.yaml"))
     for profile in sorted(profiles, key=lambda name: name != plans.profile):

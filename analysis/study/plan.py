@@ -34,7 +34,7 @@ class Place:
     """A run: where its records are, and what it is composed of except its learning rate."""
 
     task: str  # as the plan names it
-    experiment: str  # the folder of its warm start
+    experiment: str  # the folder of its task and warm start
     label: str
     seed: int
     configuration: Configuration
@@ -84,8 +84,8 @@ class Study:
         return self._plan.parts[part].rate == COMMON
 
     def planned(self, part: str) -> Iterator[Planned]:
-        """The runs of a part, in the order in which they are trained: all configurations at one seed and warm start,
-        then the next pair. Warm starts alternate, so every seed runs once before any seed runs twice.
+        """The runs of a part in order: all configurations at one seed and warm start, then at the next. Warm starts
+        alternate, so every seed runs once before any seed runs twice.
 
         A run at the common rate has `_common` in its label. Where the common rate is also its own rate, both parts
         share one run, without `_common`.

@@ -22,7 +22,7 @@ class Configuration:
     algorithm: str  # a file of configs/algorithm/
     rate_of: str  # the label whose searched learning rate it uses
     settings: tuple[str, ...] = ()  # further Hydra overrides
-    tokens_of: str | None = None  # the label whose run at this task, warm start and seed limits its generated tokens
+    tokens_of: str | None = None  # the label whose run (same task, warm start and seed) limits its generated tokens
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Part:
     warm_starts: int  # how many of each task's, from the first
     seeds: tuple[int, ...]
     configurations: tuple[Configuration, ...]
-    rate: Literal["own", "common"] = "own"  # each configuration's best rate, or the core's best in the mean
+    rate: Literal["own", "common"] = "own"  # each configuration's best rate, or the best for the mean of the core
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Search:
     accepted: tuple[str, ...] = ()  # <task>/<configuration> or <task>/common whose best rate may be an end of the grid
     tasks: tuple[str, ...] = ()  # tasks of `configurations`
     configurations: tuple[Configuration, ...] = ()  # configurations that are searched and belong to no part
-    places: dict[str, tuple[SearchRun, ...]] = field(default_factory=dict)  # by `rates_from`: runs instead of `seeds`
+    places: dict[str, tuple[SearchRun, ...]] = field(default_factory=dict)  # by `rates_from`; they replace `seeds`
 
 
 @dataclass(frozen=True)

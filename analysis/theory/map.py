@@ -155,8 +155,8 @@ def _of_tasks(frame: pd.DataFrame) -> Iterator[Row]:
 
 @cache
 def kinds_of_task() -> pd.DataFrame:
-    """One row per kind of task, for small and for large steps: the mean difference, predicted and measured, as numbers
-    and texts, and the numbers of points decided above and below 0. Measured over the seeds that all points have."""
+    """One row per kind of task and size of steps: the mean difference, predicted and measured (over the seeds that all
+    its points have), as numbers and texts, and the numbers of points decided above and below 0."""
     rows = []
     for (decisions, luck, _), part in places().groupby(["decisions", "luck", "large"]):
         seeds = part["difference"].map(len).min()

@@ -1,4 +1,4 @@
-"""The figures of docs/results/theory.md, one a theorem."""
+"""The figures of docs/results/theory.md, one per theorem."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -20,8 +20,7 @@ from rtpo.verbs import Loss, Update
 
 @dataclass(frozen=True)
 class ContinuationSettings:
-    """Settings of runs that synchronise before every turn (fresh), and of runs that sample all siblings before the
-    first update (stale)."""
+    """Settings of runs that synchronise before every turn (fresh), or sample all siblings before any update (stale)."""
 
     fresh_mdps: int = 2
     fresh_steps: int = 5

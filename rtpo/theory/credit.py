@@ -116,8 +116,8 @@ def chain_credit(harness: TabularHarness, groups: int, chains: int) -> Credit:
 
 
 def by_action(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, Any]:
-    """Regression of estimates on true advantages: the factor over all cells, and the mean estimate of each cell, which
-    is a state and action."""
+    """Regression of estimates on true advantages: the overall factor, and the mean estimate of each state and
+    action."""
     true = advantages(mdp, policy)[TURN]
     squares = (policy[TURN] * true**2).sum(-1)
     product = (credit.estimate * true[credit.state, credit.action]).mean(-1)

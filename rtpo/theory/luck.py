@@ -1,5 +1,5 @@
-"""Tasks whose return mixes decisions and luck, each in chosen turns, and exact moments of policies that depend on the
-turn alone (`TabularHarness(shared=True)`).
+"""Tasks whose return mixes decisions and luck, and exact moments of policies that depend on the turn alone
+(`TabularHarness(shared=True)`).
 
 The return is (1 - w) x decisions + w x luck, with w = LUCK and both in [0, 1]. Luck is a fair coin that the policy does
 not see. It is tossed in one random turn, so the variance that luck adds in a turn is proportional to the chance of a

@@ -124,7 +124,7 @@ def visits(mdp: MDP, policy: Table) -> Table:
 
 
 def decisions(mdp: MDP) -> list[tuple[int, int]]:
-    """The stages and states in which the uniform policy may have to act."""
+    """The stages and states that the uniform policy can reach."""
     return [(int(k), int(state)) for k, state in np.argwhere(visits(mdp, uniform(mdp)) > 0)]
 
 
@@ -141,8 +141,8 @@ def return_variances(mdp: MDP, policy: Table) -> Table:
 
 
 def deviations(mdp: MDP, policy: Table, k: int) -> tuple[float, float, float]:
-    """The standard deviations sigma_V of the state's value, sigma_A of the action's advantage and sigma_xi of the later
-    noise in the return, at turn k. Assumes that every episode reaches turn k."""
+    """The standard deviations at turn k: sigma_V of the state's value, sigma_A of the action's advantage, sigma_xi of
+    the return's later noise. Assumes that every episode reaches turn k."""
     at = visits(mdp, policy)[k]
     value = state_values(mdp, policy)[k]
     variance = at @ value**2 - (at @ value) ** 2

@@ -24,7 +24,7 @@ SMOOTH = 8 / pi
 METHODS = ("rtpo", "grpo")
 SEEDS = 5
 MORE_SEEDS = {2: 20, 4: 10}
-"""by horizon: with few turns, few decisions, each right or wrong, determine a run, so its result varies more"""
+"""by horizon: with few turns, a run's result depends on few decisions, each right or wrong, and varies more"""
 HORIZONS = (2, 4, 8, 16)
 
 
@@ -50,8 +50,7 @@ class Point:
 
     @property
     def step_size(self) -> float:
-        """The step size. In a data step, half of it is added to the logit difference of an untrained action of full
-        stake."""
+        """Twice the change, in a data step, of the logit difference of an untrained action of full stake."""
         return TRAVEL / self.steps
 
     @property
@@ -99,8 +98,9 @@ def right(mean: Table, variance: Table) -> Table:
 
 
 def moved(mean: float, variance: float, drift: float, noise: float) -> tuple[float, float]:
-    """Mean and variance after a step of the lead of the right action's logit. The step adds 2p(1-p) drift, and noise of
-    variance 4p(1-p) noise. p(1-p) is replaced by its mean over leads; its slope shrinks deviations of the lead."""
+    """Mean and variance, after a step, of the lead of the right action's logit. The step adds 2p(1-p) `drift`, and a
+    random amount of variance 4p(1-p) `noise`. p(1-p) is replaced by its mean over leads; its slope shrinks the
+    variance."""
     wide = SMOOTH + variance
     both = exp(-(mean**2) / (2 * wide)) / sqrt(2 * pi * wide)
     kept = 1 - 2 * drift * both * mean / wide
