@@ -1,11 +1,11 @@
-"""The whole of RTPO in one file, and GRPO beside it: torch, transformers, and an environment that can be copied.
+"""The whole of RTPO (Reverse-Turn Policy Optimization) in one file, and GRPO beside it, on torch and transformers.
 
     python experiments/minimal.py                              RTPO on toy math, in a minute
-    python experiments/minimal.py --method "grpo flattened"    GRPO on flattened history, the paper's baseline
-    python experiments/minimal.py --method "grpo recorded"     GRPO with each turn in its recorded context (exact)
+    python experiments/minimal.py --method "grpo flattened"    GRPO trained on flattened history, the paper's baseline
+    python experiments/minimal.py --method "grpo recorded"     GRPO trained in the contexts that it sampled in
 
-Read it from top to bottom. The paper also adds a KL to the initial policy, which is left out here. The methods that the
-project compares, with budgets, records and verl, are rtpo/rtpo.py and baselines/.
+Read it from top to bottom. The paper also adds a KL to the initial policy, which is left out here. The project compares
+the methods of rtpo/rtpo.py and baselines/, which train large models under a budget.
 """
 
 import argparse
@@ -26,10 +26,10 @@ from rtpo.envs.worlds import limits, worlds
 Messages = list[dict[str, str]]
 
 
-# 1. The world: one episode of one task. A fork needs only its `copy`.
+# 1. The world: one episode of one task. Playing a turn anew needs only a `copy` from before it.
 class World(Protocol):
     def begin(self) -> Messages:
-        """The messages that the first reply answers."""
+        """Start the task, also once more; returns the messages that the first reply answers."""
 
     def step(self, reply: str, is_cut: bool) -> Messages | None:
         """The messages that answer a reply; None if the episode is over. is_cut: the reply reached its token limit."""
@@ -41,7 +41,7 @@ class World(Protocol):
         """R of the episode so far."""
 
 
-# 2. Paths. Boundary S_k is the state before turn k: the world, the context c_k, and the turns so far.
+# 2. Paths. Boundary S_k is the state before turn k = 0, 1, ...: the world, the context c_k, and the k turns so far.
 @dataclass(frozen=True)
 class Boundary:
     world: World
@@ -61,6 +61,8 @@ class Turn:
 
 @dataclass(frozen=True)
 class Played:
+    """A path: an episode at its end. What was played on from a boundary begins with the boundary's turns."""
+
     turns: tuple[Turn, ...]
     reward: float
 
@@ -99,7 +101,6 @@ class Chat:
 
 
 # 4. Sampling. All paths of a call sample their next turn as one batch. A reply has ids and their log-probs.
-
 Reply = tuple[list[int], list[float]]
 
 
@@ -131,28 +132,28 @@ def rollout(
     model: Any, chat: Chat, maxima: tuple[int, int, int], starts: Sequence[Boundary], temperature: float = 1
 ) -> list[Played]:
     """Play from each boundary to the end of its episode. maxima: turns, tokens of a turn, tokens of a context."""
-    worlds = [start.world.copy() for start in starts]
+    episodes = [start.world.copy() for start in starts]
     contexts, turns = [start.context for start in starts], [list(start.turns) for start in starts]
     playing, (max_turns, max_tokens, max_context) = list(range(len(starts))), maxima
     while playing := [i for i in playing if len(turns[i]) < max_turns and len(contexts[i]) + max_tokens <= max_context]:
         replies, ended = sample(model, chat.stop, [contexts[i] for i in playing], max_tokens, temperature), []
         for i, (output, logprobs) in zip(playing, replies, strict=True):
-            boundary = Boundary(worlds[i].copy(), contexts[i], tuple(turns[i]))
+            boundary = Boundary(episodes[i].copy(), contexts[i], tuple(turns[i]))
             is_cut = output[-1] != chat.stop
-            messages = worlds[i].step(chat.text(output if is_cut else output[:-1]), is_cut)
+            messages = episodes[i].step(chat.text(output if is_cut else output[:-1]), is_cut)
             feedback = chat.feedback(messages, is_cut) if messages else []
             turns[i].append(Turn(boundary, output, logprobs, feedback))
             contexts[i] = contexts[i] + chat.visible(output) + feedback
             ended += [i] if messages is None else []
         playing = [i for i in playing if i not in ended]
-    return [Played(tuple(path), world.reward()) for path, world in zip(turns, worlds, strict=True)]
+    return [Played(tuple(path), world.reward()) for path, world in zip(turns, episodes, strict=True)]
 
 
 # 5. Credit: which ids are trained, and the advantage of each path over its baseline.
 @dataclass(frozen=True)
 class Row:
-    """One sequence to train on. trained: places of the ids with a loss, which share the advantage and weight. old:
-    log-probs in the ratio's denominator; None takes those of the policy before the update."""
+    """One sequence to train on. Its loss is `weight` times the mean over the ids at the places `trained`. old: their
+    log-probs when they were sampled; None takes those of the policy before the update."""
 
     ids: list[int]
     trained: list[int]
@@ -175,7 +176,8 @@ def turn_rows(groups: Sequence[Sequence[Played]], k: int) -> list[Row]:
 
 def path_rows(groups: Sequence[Sequence[Played]], context: str) -> list[Row]:
     """GRPO: all turns of each path. The advantage is the z-score of the return among the prompt's paths. `recorded`
-    trains each turn in the context it was sampled in, `flattened` in the whole history, earlier thinking included."""
+    trains each turn in the context it was sampled in, `flattened` in the whole history with earlier thinking. The ratio
+    then compares two contexts: `old` is of one without that thinking."""
     rows, count = [], sum(map(len, groups))
     for paths in groups:
         returns = torch.tensor([path.reward for path in paths], dtype=torch.float64)
@@ -213,11 +215,11 @@ def update(model: Any, optimizer: Any, rows: Sequence[Row], clip: float = 0.2, p
     for first in range(0, len(rows), part):
         batch, loss = rows[first : first + part], torch.zeros(())
         for row, new in zip(batch, logprobs_of(model, batch), strict=True):
-            old = new.detach() if row.old is None else torch.tensor(row.old)
+            old = new.detach() if row.old is None else torch.tensor(row.old)  # RTPO's ratio is 1
             ratio = (new - old).clamp(-10, 10).exp()
             token_loss = (-row.advantage * torch.stack([ratio, ratio.clamp(1 - clip, 1 + clip)])).amax(0)
             if row.old is not None and row.advantage < 0:
-                token_loss = token_loss.clamp(max=-3 * row.advantage)  # GRPO's bound, from verl
+                token_loss = token_loss.clamp(max=-3 * row.advantage)  # the dual clip of verl's GRPO
             loss = loss + row.weight * token_loss.mean()
         loss.backward()
     if rows:
@@ -225,16 +227,15 @@ def update(model: Any, optimizer: Any, rows: Sequence[Row], clip: float = 0.2, p
         optimizer.step()
 
 
-# 7. The methods. A data step plays some tasks and learns from them. It returns its first paths, and the number of all.
-
+# 7. The methods. A data step plays tasks and learns. It returns the paths from tasks' starts, and the number of all.
 Play = Callable[[Sequence[Boundary]], list[Played]]
 Learn = Callable[[Sequence[Row]], None]
 
 
 def rtpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, trunks: int, siblings: int) -> tuple[Any, int]:
-    """Algorithm 1. Trunks give boundaries and are never trained. Then, from the last turn to the first, the current
-    policy samples turn k anew from every S_k and plays to the end, and turn k is trained. So the policy has already
-    learnt the turns after k when it samples turn k anew."""
+    """The paper's Algorithm 1. Trunks give boundaries and are never trained. Then, from the last turn to the first, the
+    current policy plays siblings from each trunk's S_k to the end, and their turn k is trained. So the return that
+    judges turn k comes from a policy that has already learnt the later turns."""
     played = play([start for start in starts for _ in range(trunks)])
     count = len(played)
     for k in reversed(range(max(len(trunk.turns) for trunk in played))):
@@ -253,9 +254,8 @@ def grpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, chains: int,
 
 
 # 8. The run: evaluate, train for a budget of rollouts, evaluate.
-
 TASKS, TRUNKS, SIBLINGS, CHAINS = 16, 2, 2, 16
-RATES = {"rtpo": 2e-4, "grpo flattened": 1e-3, "grpo recorded": 5e-4}  # from a search on toy math
+RATES = {"rtpo": 2e-4, "grpo flattened": 1e-3, "grpo recorded": 5e-4}  # searched on toy math
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -276,17 +276,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     play, learn = partial(rollout, model, chat, limits(options.env)), partial(update, model, optimizer)
     held_out, train = worlds(options.env, "held_out", 200), worlds(options.env, "train", 2000)
 
-    def begin(chosen: Sequence[World]) -> list[Boundary]:
+    def at_start(chosen: Sequence[World]) -> list[Boundary]:
         return [Boundary(world, chat.opening(world.begin())) for world in chosen]
 
     def evaluate() -> str:
-        means = [sum(path.reward for path in play(begin(held_out), temperature=t)) / len(held_out) for t in (1, 0)]
+        means = [sum(path.reward for path in play(at_start(held_out), temperature=t)) / len(held_out) for t in (1, 0)]
         return f"mean reward on {len(held_out)} held-out tasks: {means[0]:.3f}, greedy {means[1]:.3f}"
 
     print("before,", evaluate())
     spent, begun, draw = 0, time.perf_counter(), random.Random(options.seed)
     while spent < options.rollouts:
-        starts = begin(draw.sample(train, TASKS))
+        starts = at_start(draw.sample(train, TASKS))
         if options.method == "rtpo":
             played, count = rtpo_step(starts, play, learn, TRUNKS, SIBLINGS)
         else:
