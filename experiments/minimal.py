@@ -29,7 +29,7 @@ Messages = list[dict[str, str]]
 # 1. The world: one episode of one task. Playing a turn anew needs only a `copy` from before it.
 class World(Protocol):
     def begin(self) -> Messages:
-        """Start the task, also once more; returns the messages that the first reply answers."""
+        """Start the task, any number of times; returns the messages that the first reply answers."""
 
     def step(self, reply: str, is_cut: bool) -> Messages | None:
         """The messages that answer a reply; None if the episode is over. is_cut: the reply reached its token limit."""
@@ -61,7 +61,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Played:
-    """A path: an episode at its end. What was played on from a boundary begins with the boundary's turns."""
+    """A path: an episode at its end. Its turns begin with those of the boundary that it was played from."""
 
     turns: tuple[Turn, ...]
     reward: float
@@ -87,7 +87,7 @@ class Chat:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def visible(self, output: list[int]) -> list[int]:
-        """Drop the thinking: up to `</think>` and the newlines after it, and from an open `<think>` to the end."""
+        """Drop the thinking: all up to the last `</think>` with its newlines, and an unclosed `<think>` on."""
         stop = output[-1:] if output[-1] == self.stop else []
         body = output[: len(output) - len(stop)]
         if self._close in body:
@@ -176,8 +176,8 @@ def turn_rows(groups: Sequence[Sequence[Played]], k: int) -> list[Row]:
 
 def path_rows(groups: Sequence[Sequence[Played]], context: str) -> list[Row]:
     """GRPO: all turns of each path. The advantage is the z-score of the return among the prompt's paths. `recorded`
-    trains each turn in the context it was sampled in, `flattened` in the whole history with earlier thinking. The ratio
-    then compares two contexts: `old` is of one without that thinking."""
+    trains each turn in the context it was sampled in. `flattened` trains it in the whole history with earlier thinking,
+    as the paper's baseline does. `old` stays that of the sampled context, so the ratio is not 1 before the update."""
     rows, count = [], sum(map(len, groups))
     for paths in groups:
         returns = torch.tensor([path.reward for path in paths], dtype=torch.float64)
@@ -227,15 +227,15 @@ def update(model: Any, optimizer: Any, rows: Sequence[Row], clip: float = 0.2, p
         optimizer.step()
 
 
-# 7. The methods. A data step plays tasks and learns. It returns the paths from tasks' starts, and the number of all.
+# 7. The methods. A data step plays tasks and learns. It returns the paths from tasks' starts, and its rollouts.
 Play = Callable[[Sequence[Boundary]], list[Played]]
 Learn = Callable[[Sequence[Row]], None]
 
 
 def rtpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, trunks: int, siblings: int) -> tuple[Any, int]:
-    """The paper's Algorithm 1. Trunks give boundaries and are never trained. Then, from the last turn to the first, the
-    current policy plays siblings from each trunk's S_k to the end, and their turn k is trained. So the return that
-    judges turn k comes from a policy that has already learnt the later turns."""
+    """The paper's Algorithm 1. Trunks are paths that give boundaries and are never trained. Then, from the last turn to
+    the first, the current policy plays siblings from each trunk's S_k to the end, and their turn k is trained. So the
+    return that judges turn k comes from a policy that has already learnt the later turns."""
     played = play([start for start in starts for _ in range(trunks)])
     count = len(played)
     for k in reversed(range(max(len(trunk.turns) for trunk in played))):
