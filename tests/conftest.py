@@ -36,6 +36,7 @@ def compose_config(*overrides: str) -> RunConfig:
 
 ON_VERL = (
     "test_real_tasks",
+    "test_textworld_verl",
     "test_engine_conformance",
     "test_evaluation_verl",
     "test_run",
@@ -44,7 +45,7 @@ ON_VERL = (
     "test_verl_two_processes",
 )
 """files with tests on the one worker group: they go to one process of the test run, first of all and in this order, in
-which the group is put up three times; others go to any"""
+which the group is put up four times; others go to any"""
 
 LONG = ("test_python_tool", "test_view")
 """files of half a minute and more that the alphabet would put last"""

@@ -14,8 +14,11 @@ import pytest
 from byte_tokenizer import byte_tokenizer
 from transformers import AutoTokenizer
 
+from analysis.figures.game import groups
+from analysis.figures.game import main as draw_game
 from analysis.view.__main__ import main
 from analysis.view.page import passages, pieces
+from analysis.view.rollouts import load_recorded
 from rtpo.core.chat import ChatFormat
 from rtpo.run.config import PROJECT
 
@@ -189,3 +192,12 @@ def test_a_browser_runs_no_script_of_hostile_text(hostile: Path, tmp_path: Path)
         assert all("Content Security Policy" in line for line in console)
         assert (console == []) == is_run
         assert all(document.count(escape(written, quote=False)) > 5 for written in HOSTILE[:4])
+
+
+def test_a_game_is_drawn_with_siblings_of_one_turn_that_earned_more_and_less(tmp_path: Path) -> None:
+    for trunk, better, worse in groups(load_recorded(RUN)):
+        assert better.parent == worse.parent == trunk.rollout
+        assert better.start_k == worse.start_k > 0
+        assert (better.reward or 0) > (worse.reward or 0)
+    draw_game([str(RUN), "--output", str(tmp_path / "game.png")])
+    assert (tmp_path / "game.png").read_bytes().startswith(b"\x89PNG")

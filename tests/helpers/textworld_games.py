@@ -4,6 +4,7 @@ import os
 import tempfile
 from functools import cache
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -21,14 +22,18 @@ needs_textworld = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 @cache
-def game(kind: str) -> Task:
-    """The first game of a family's training set that can be made."""
+def file_of(kind: str, place: int) -> Path:
+    """One of the games of a family's training set that can be made."""
     folder = Path(tempfile.mkdtemp(prefix=f"games_{kind}_"))
     (folder / "games").mkdir()
     seeds = range(first_seed("train"), first_seed("train") + 20)
-    row = next(row for seed in seeds if (row := make_game(folder / "games", FAMILIES[kind], seed)))
-    write_games(folder / "train.jsonl", [row])
-    return read_games(folder / "train.jsonl")[0]
+    rows = (row for seed in seeds if (row := make_game(folder / "games", FAMILIES[kind], seed)))
+    write_games(folder / "train.jsonl", list(islice(rows, place, place + 1)))
+    return folder / "train.jsonl"
+
+
+def game(kind: str) -> Task:
+    return read_games(file_of(kind, 0))[0]
 
 
 def replies(kind: str) -> tuple[str, ...]:

@@ -1,0 +1,62 @@
+"""Text games on real verl: a step of RTPO and of GRPO, stopped and resumed."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from byte_tokenizer import byte_tokenizer
+from conftest import compose_config
+from textworld_games import file_of, needs_textworld
+from transformers import LlamaConfig, LlamaForCausalLM
+from whole_runs import StopAt, differences, lines
+
+from experiments.training import train
+from rtpo.envs.textworld.env import TextWorldEnv
+from rtpo.errors import Stopped
+from rtpo.run.stopping import StopRequest
+from rtpo.types import Grade, GradeOutcome
+
+SIZES = {"hidden_size": 36, "intermediate_size": 96, "num_hidden_layers": 3, "head_dim": 4}
+METHODS = {"rtpo": ("algorithm.trunks=2",), "grpo_exact": ("algorithm.chains=4",)}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random model of SmolLM2's architecture."""
+    folder, tokenizer = tmp_path_factory.mktemp("model"), byte_tokenizer()
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True}
+    described = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=4096, **SIZES, **heads)
+    described.eos_token_id = tokenizer.eos_token_id
+    LlamaForCausalLM(described).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@needs_textworld
+@pytest.mark.parametrize("algorithm", METHODS)
+def test_a_run_on_text_games_goes_on_after_a_stop_to_the_same_weights(
+    algorithm: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coin of each path decides its reward, since the model wins nothing."""
+
+    async def toss(env: TextWorldEnv) -> Grade:
+        return Grade(GradeOutcome.GRADED, float((env.path_seed or 0) % 2), "a coin")
+
+    monkeypatch.setattr(TextWorldEnv, "grade", toss)
+    games, other = (file_of("quests", place) for place in range(2))
+    overrides = (
+        *("task=textworld", "profile=laptop_lm", "profile.precision=fp32", f"model.path={model}", "deterministic=true"),
+        *(f"data={games}", f"task.held_out.file={other}", "task.held_out.count=1", "evaluation.greedy=false"),
+        *("task.max_prompt_tokens=2048", "task.max_turn_tokens=4", "task.max_context_tokens=4096"),
+        *("task.max_turns=3", "budget.rollouts=24", "budget.tasks_per_step=1", "samples_per_rollout=2"),
+        *(f"algorithm={algorithm}", "algorithm.label=run", *METHODS[algorithm]),
+    )
+    whole = train(compose_config(*overrides, f"results={tmp_path / 'whole'}"), StopRequest())
+    stopped = compose_config(*overrides, f"results={tmp_path / 'stopped'}")
+    with pytest.raises(Stopped):
+        train(stopped, StopAt(3))
+    resumed = train(stopped, StopRequest())
+    assert resumed.manifest["resumed"] == 1
+    assert differences(resumed, whole) == []
+    assert any(step["updates"][0]["grad_norm"] for step in lines(whole.path, "steps.jsonl"))
