@@ -127,6 +127,8 @@ class Transformer:
         self._head = self._embedding if member.has_tied_embeddings else self._place(HEAD, self._matrix(*shape))
         self._norm = self._place("model.norm.weight", torch.empty(member.hidden))
         self._stack = [self._allocate(f"model.layers.{index}.") for index in range(self.layers)]
+        self._laid_out: dict[int, Tensor] = {}
+        """matrices by their address, laid out as oneDNN reads them: otherwise every product in bf16 does it again"""
 
     @property
     def parameters(self) -> int:
@@ -210,6 +212,10 @@ class Transformer:
                 self.head_size**-0.5 if layer.q_norm is None else (layer.q_norm * self.head_size**-0.5)
             )
             layer.qk_scale[self.heads :] = 1.0 if layer.k_norm is None else layer.k_norm
+        if self.dtype == torch.bfloat16:
+            matrices = [getattr(layer, name) for layer in self._stack for name in ("qkv", "output", "gate_up", "down")]
+            for weight in (*matrices, self._head):
+                self._laid_out[weight.data_ptr()] = torch.ops.mkldnn._reorder_linear_weight(weight)
 
     def checksum(self) -> str:
         """sha256 over names and values as float32, by sorted name."""
@@ -229,7 +235,7 @@ class Transformer:
         rotation = self._rotations.index_select(0, positions)
         x = F.embedding(ids, self._embedding).float()
         for index, layer in enumerate(self._stack):
-            qkv = F.linear(self._normed(x, layer.input_norm), layer.qkv, layer.qkv_bias)
+            qkv = self._linear(self._normed(x, layer.input_norm), layer.qkv, layer.qkv_bias)
             qkv = qkv.view(len(ids), -1, self.head_size)
             qk = qkv[:, :qk_heads].float()
             if self.architecture.has_qk_norm:
@@ -240,16 +246,23 @@ class Transformer:
             mixed = attend(index, qk[:, : self.heads], qk[:, self.heads :], qkv[:, qk_heads:])
             if keep is not None and index == self.layers - 1:
                 x = x[keep]
-            x = _plus_linear(x, mixed, layer.output, layer.output_bias)
-            gate, up = F.linear(self._normed(x, layer.mlp_norm), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
-            x = _plus_linear(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
-        return F.linear(self._normed(x, self._norm), self._head).float()
+            x = self._plus_linear(x, mixed, layer.output, layer.output_bias)
+            gate_up = self._linear(self._normed(x, layer.mlp_norm), layer.gate_up, layer.gate_up_bias)
+            gate, up = gate_up.chunk(2, -1)
+            x = self._plus_linear(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
+        return self._linear(self._normed(x, self._norm), self._head).float()
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, weight.shape, weight, self.architecture.norm_eps).to(self.dtype)
 
+    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        laid_out = self._laid_out.get(weight.data_ptr())
+        if laid_out is None:
+            return F.linear(x, weight, bias)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, laid_out, bias, "none", [], "")
+        return product
 
-def _plus_linear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x + y @ weight^T + bias, in x's type."""
-    total = torch.addmm(x, y, weight.t()) if x.dtype == weight.dtype else x + F.linear(y, weight)
-    return total if bias is None else total + bias
+    def _plus_linear(self, x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """x + y @ weight^T + bias, in x's type."""
+        total = torch.addmm(x, y, weight.t()) if x.dtype == weight.dtype else x + self._linear(y, weight)
+        return total if bias is None else total + bias
