@@ -1,7 +1,6 @@
-"""Episodes of an imperfect solver of a toy task, whose traces a model is warm-started on.
+"""Plays episodes of a demonstrator, an imperfect solver of a toy task. A model is warm-started on these episodes.
 
-Each task has a demonstrator of its own, `math_demonstrator` and `knowledge_demonstrator`: what it believes, what it
-replies, and how it slips. Here is the episode around it.
+Each task's `*_demonstrator` module defines what its solver believes, replies and gets wrong.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ Belief = TypeVar("Belief")
 
 @dataclass(frozen=True, slots=True)
 class DemonstratedTurn:
-    """A reply in canonical text, stop token included, and the messages that answered it (none after the last)."""
+    """A reply in canonical text, with its stop token, and the messages that answer it (none after the last reply)."""
 
     reply: str
     feedback: tuple[Message, ...]
@@ -39,10 +38,9 @@ async def play_out(
     learn: Callable[[Belief, str, str], Belief],
     max_turns: int,
 ) -> Demonstration:
-    """One episode of `task` in `env` by a solver that begins with `belief`.
+    """Play one episode of `task` in `env` by a solver that begins with `belief`.
 
-    reply_to: its reply, and what it believes once it has replied. learn: from its belief, its reply and what the tool
-    answered to what it believes then.
+    reply_to: belief -> (reply, belief after it). learn: (belief, reply, the tool's answer) -> belief after the answer.
     """
     opening = await env.reset(task)
     turns: list[DemonstratedTurn] = []

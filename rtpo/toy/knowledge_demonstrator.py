@@ -1,9 +1,9 @@
 """An imperfect solver of the toy knowledge task.
 
-It searches for the relations one after another and then answers. It slips at every turn in one of several ways, and
-takes distractors for what it asked, so that a model that imitates it succeeds now and then. It errs in one of two
-manners: a novice slips often; one of habit slips less and has wrong habits, which a model that imitates it has at every
-temperature, so that it has more to learn than to be sharp.
+It searches for the relations one after another and then answers. At each turn it may slip in one of several ways, and
+it sometimes believes distractors. So a model that imitates it succeeds now and then. There are two kinds: NOVICE slips
+often; WITH_HABITS slips less but has wrong habits. A model imitates these at any temperature, so lowering the entropy
+of its policy is not enough to solve the task.
 """
 
 from dataclasses import dataclass, replace
@@ -21,42 +21,32 @@ from rtpo.types import Task
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a demonstrator errs.
+    """A demonstrator's error rates."""
 
-    search, answer: how often it slips at a turn, by what the turn should do. other_relation, other_entity: how often it
-    takes a fact of another relation, or of another entity, for the one it asked for. habit: how often, where it does
-    not slip, it asks for the relation that is its wrong habit, if the right one has any.
-    """
-
-    search: float
-    answer: float
-    other_relation: float
-    other_entity: float
-    habit: float = 0.0
+    search: float  # of slips at a turn that should search
+    answer: float  # of slips at a turn that should answer
+    other_relation: float  # of believing a distractor with another relation
+    other_entity: float  # of believing a distractor with another entity
+    habit: float = 0.0  # of searching for the relation in HABITS, if it does not slip
 
 
 NOVICE = Manner(search=0.2, answer=0.17, other_relation=0.7, other_entity=0.3)
-OF_HABIT = Manner(search=0.1, answer=0.1, other_relation=0.3, other_entity=0.1, habit=0.65)
+WITH_HABITS = Manner(search=0.1, answer=0.1, other_relation=0.3, other_entity=0.1, habit=0.65)
 HABITS = {"rival": "friend", "parent": "teacher", "neighbour": "boss"}
-"""relations that have a wrong habit, and what is mostly asked for in their place"""
+"""relations with a wrong habit, and the relation that the demonstrator mostly searches for instead"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Belief:
-    """What the demonstrator goes by.
-
-    at: the entity it believes to have reached. done: how many relations it believes to have followed. following: what
-    `done` will be once the last search is answered. asked: the query whose answer it believes `at` to be. failed: its
-    last call was answered with an error. doubted: it asks again, since the last answer was beside the point.
-    """
+    """The demonstrator's beliefs."""
 
     problem: Problem
-    at: str
-    done: int = 0
-    following: int = 0
-    asked: str | None = None
-    failed: bool = False
-    doubted: bool = False
+    at: str  # the entity that it has reached
+    done: int = 0  # number of relations that it has followed
+    following: int = 0  # `done` once the last search is answered
+    asked: str | None = None  # the query that led to `at`
+    failed: bool = False  # its last call got an error
+    doubted: bool = False  # its last answer was a distractor, so it asks again
 
     @property
     def next_relation(self) -> str | None:
@@ -64,7 +54,7 @@ class _Belief:
 
     @property
     def recalled(self) -> str:
-        """The last finding, as thinking restates it."""
+        """Its last result, as restated in its thinking."""
         if self.failed:
             return f" error again {self.at}"
         if self.doubted:
@@ -92,7 +82,7 @@ def _malformed(belief: _Belief, relation: str, rng: np.random.Generator) -> str:
 
 
 def _slip_in_search(belief: _Belief, relation: str, rng: np.random.Generator) -> tuple[str, _Belief]:
-    """A wrong reply where a search was due, and what the demonstrator believes from then on."""
+    """A wrong reply at a turn that should search, and the belief after it."""
     slips = ["entity", "copy", "relation", "relation", "malformed", "malformed", "stop"]
     slip = rng.choice([*slips, "repeat"] if belief.asked else slips)
     if slip == "entity":
@@ -111,13 +101,13 @@ def _slip_in_search(belief: _Belief, relation: str, rng: np.random.Generator) ->
 
 
 def _repeat(belief: _Belief) -> tuple[str, _Belief]:
-    """The last query once more; it is believed to lead where it led before."""
+    """Repeat the last query, and believe that it leads to the same entity."""
     assert belief.asked is not None
     return _call(belief, belief.asked.split()[1], f" search{belief.asked}"), replace(belief, following=belief.done)
 
 
 def _slip_in_answer(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Belief]:
-    """A wrong reply where the answer was due."""
+    """A wrong reply at a turn that should answer, and the belief after it."""
     assert belief.asked is not None
     slip = rng.choice(["entity", "early finding", "no box", "repeat"])
     if slip == "entity":
@@ -155,9 +145,9 @@ def _learn(belief: _Belief, manner: Manner, reply: str, content: str, rng: np.ra
 
 
 async def demonstrate(
-    task: Task, env: Env, rng: np.random.Generator, max_turns: int, manner: Manner = OF_HABIT
+    task: Task, env: Env, rng: np.random.Generator, max_turns: int, manner: Manner = WITH_HABITS
 ) -> Demonstration:
-    """One episode of `task` in `env`. The same state of `rng` gives the same episode."""
+    """Play one episode of `task` in `env`. The same state of `rng` gives the same episode."""
     problem = parse_question(task.question)
     return await play_out(
         task,
@@ -169,8 +159,8 @@ async def demonstrate(
     )
 
 
-COPIERS = ("warm_start_knowledge", "warm_start_knowledge_1")
-"""models that can copy already"""
+BASE_MODELS = ("warm_start_knowledge", "warm_start_knowledge_1")
+"""shipped models that have already learnt to copy"""
 RECIPES = {
     "knowledge": Recipe(
         settings=WarmStart(task="toy_knowledge", steps=800, cycles=2, full_history=0.03),
@@ -183,6 +173,6 @@ RECIPES = {
         demonstrate=demonstrate,
         max_turns=MAX_TURNS,
         turns=4,
-        starts=COPIERS,
+        starts=BASE_MODELS,
     ),
 }

@@ -1,7 +1,7 @@
 """An imperfect solver of the toy math task.
 
-It takes the two operations in turn and then answers, and slips at every turn in one of several ways, so that a model
-that imitates it succeeds now and then and has something to learn.
+It does the two operations in turn and then answers. At each turn it may slip in one of several ways, so a model that
+imitates it succeeds now and then and has something to learn.
 """
 
 from dataclasses import dataclass, replace
@@ -17,19 +17,19 @@ from rtpo.types import Task
 
 LEFT_TO_RIGHT = next(index for index, template in enumerate(TEMPLATES) if template.question == "a s b * c")
 FIRST, SECOND, ANSWER = 0.25, 0.25, 0.17
-"""how often the demonstrator slips at a turn, by what the turn should do"""
+"""rates of slips at a turn that should do the first operation, the second, or answer"""
 MISREADS = 0.6
-"""how often it takes a sum or difference before the product to its right; above one half, so that its most likely reply
-is wrong there: a model has more to learn than to sharpen"""
+"""how often it does a sum or difference before the product to its right. It is above one half, so its most likely reply
+is wrong there, and lowering the entropy of a model's policy is not enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Belief:
-    """What the demonstrator goes by: the problem as it reads it, the operations done and their results."""
+    """The demonstrator's beliefs."""
 
-    problem: Problem
-    done: tuple[tuple[str, int], ...] = ()
-    failed: bool = False
+    problem: Problem  # as it reads the question
+    done: tuple[tuple[str, int], ...] = ()  # operations and their results
+    failed: bool = False  # its last call got an error
 
     @property
     def next_operation(self) -> str | None:
@@ -39,9 +39,9 @@ class _Belief:
 
     @property
     def recalled(self) -> str:
-        """The last finding, as thinking restates it."""
+        """Its last result, as restated in its thinking."""
         if not self.done:
-            # Naming the side first lets a small model commit to one reading before it copies numbers.
+            # naming the side first lets a small model commit to one reading before it copies numbers
             side = " right" if self.problem.starts_right else " left"
             return (" error again" if self.failed else " first") + side
         if self.failed:
@@ -80,7 +80,7 @@ def _misread(problem: Problem) -> Problem:
 
 
 def _slip_in_call(belief: _Belief, operation: str, rng: np.random.Generator) -> tuple[str, _Belief]:
-    """A wrong reply where an operation was due, and what the demonstrator believes from then on."""
+    """A wrong reply at a turn that should do an operation, and the belief after it."""
     slips = ["operand", "copy", "operator", "malformed", "malformed", "stop"]
     slip = rng.choice([*slips, "decomposition", "decomposition"] if not belief.done else [*slips, "repeat"])
     if slip == "decomposition":
@@ -100,7 +100,7 @@ def _slip_in_call(belief: _Belief, operation: str, rng: np.random.Generator) -> 
 
 
 def _slip_in_answer(belief: _Belief, rng: np.random.Generator) -> str:
-    """A wrong reply where the answer was due."""
+    """A wrong reply at a turn that should answer."""
     (_, early), (operation, result) = belief.done
     slip = rng.choice(["number", "early result", "no box", "repeat"])
     if slip == "number":
@@ -130,7 +130,7 @@ def _learn(belief: _Belief, reply: str, content: str) -> _Belief:
 
 
 async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns: int) -> Demonstration:
-    """One episode of `task` in `env`. The same state of `rng` gives the same episode."""
+    """Play one episode of `task` in `env`. The same state of `rng` gives the same episode."""
     problem = parse_question(task.question)
     if problem.template == LEFT_TO_RIGHT and rng.random() < MISREADS:
         problem = _misread(problem)

@@ -1,4 +1,4 @@
-"""What a toy task's warm-started model is made of: each `*_demonstrator.py` of this folder ends with its RECIPES."""
+"""Recipes of the toy tasks' warm-started models. Each `*_demonstrator.py` of this folder ends with its RECIPES."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,51 +20,38 @@ ARCHITECTURE: dict[str, Any] = {
     "max_position_embeddings": 512,
     "tie_word_embeddings": True,
 }
-"""of the shipped models"""
+"""of the shipped models, in the names of Qwen3Config"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStart:
-    """The settings of one warm start.
+    """The settings of one warm start. Models learn to copy late in a cycle; a second cycle makes copying reliable."""
 
-    steps: optimizer steps of a cycle, in which the learning rate rises and falls to 0. cycles: how many, one after
-    another, each with a new optimizer. Copying is learnt late; a second cycle sharpens what the first one found.
-    batch_size: samples a step. full_history: share of the episodes whose contexts keep past thinking. held_out: number
-    of held-out problems the result is measured on.
-    """
-
-    steps: int
-    cycles: int
-    batch_size: int = 64
+    steps: int  # optimizer steps per cycle; in each cycle the learning rate rises and then falls to 0
+    cycles: int  # each with a new optimizer
+    batch_size: int = 64  # samples per step
     learning_rate: float = 3e-3
     task: str
     seed: int = 0
-    full_history: float
-    held_out: int = 1000
+    full_history: float  # share of episodes whose contexts keep past thinking
+    held_out: int = 1000  # number of held-out problems to measure on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How a model is warm-started.
-
-    demonstrate: one episode, (task, env, rng, max_turns). max_turns: K. turns: what a demonstration has at least, on
-    average. words: of the vocabulary, each once, in the order of their ids; the demonstrator and the environment say no
-    others. architecture: of the model, as Qwen3Config has it. starts: shipped models to begin from, by turns of the
-    seed; random weights without any. decided: settings of the task under which it is measured where they decide the
-    return.
-    """
+    """How to warm-start a model."""
 
     settings: WarmStart
-    demonstrate: Callable[..., Awaitable[Demonstration]]
-    max_turns: int
-    turns: int
-    words: tuple[str, ...] = TOY_WORDS
+    demonstrate: Callable[..., Awaitable[Demonstration]]  # plays an episode: (task, env, rng, max_turns)
+    max_turns: int  # K
+    turns: int  # lower bound of a demonstration's average number of turns
+    words: tuple[str, ...] = TOY_WORDS  # all words of demonstrator and environment, in the order of their ids
     architecture: Mapping[str, Any] = field(default_factory=lambda: ARCHITECTURE)
-    starts: tuple[str, ...] = ()
-    decided: Mapping[str, ToySettings] = field(default_factory=dict)
+    starts: tuple[str, ...] = ()  # shipped models to start from; the seed chooses one. Empty: random weights
+    decided: Mapping[str, ToySettings] = field(default_factory=dict)  # task settings to measure `variance` under
 
 
 def recipes() -> dict[str, Recipe]:
-    """By name; the shipped ones are called after the folder's name without `warm_start_`."""
+    """All recipes by name. The recipe of a shipped model has its folder's name without `warm_start_` and seed."""
     files = sorted(Path(__file__).parent.glob("*_demonstrator.py"))
     return {name: recipe for file in files for name, recipe in import_module(f"rtpo.toy.{file.stem}").RECIPES.items()}

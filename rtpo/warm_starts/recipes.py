@@ -1,38 +1,32 @@
-"""The warm starts of language models, and where their adapters stand."""
+"""Recipes of the language models' adapters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 SHIPPED = Path(__file__).parent / "adapters"
-"""a folder of each shipped adapter, by its recipe's name"""
+"""holds the shipped adapters; each folder has its recipe's name"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterRecipe:
-    """How a pretrained model is shown a task.
+    """How to train an adapter, and what to measure it on."""
 
-    family: of the games, a folder of data/textworld. first, games: which games of the demonstrations' split. passes:
-    over them, each with other slips and thoughts. slips: share of turns with a drawn command. rank: of the LoRA
-    matrices, at every linear layer. batch_size: episodes a step. held_out: games that success is measured on, one
-    episode each. groups: training games on which eight episodes are played.
-    """
-
-    family: str
-    first: int
-    games: int
-    passes: int = 1
-    slips: float = 0.1
+    family: str  # of games: a folder of data/textworld
+    first: int  # index of the first game in the split `demonstrations`
+    games: int  # number of games to demonstrate
+    passes: int = 1  # over the games, each with new slips and thoughts
+    slips: float = 0.1  # share of turns with a random command
     seed: int = 0
-    rank: int = 8
+    rank: int = 8  # of the LoRA matrices, in all linear layers
     learning_rate: float = 2e-3
-    batch_size: int = 6
-    held_out: int = 64
-    groups: int = 16
+    batch_size: int = 6  # episodes per step
+    held_out: int = 64  # number of held-out games to measure on, one episode each
+    groups: int = 16  # number of training games to measure on, eight episodes each
 
 
 def adapter_recipes() -> Mapping[str, AdapterRecipe]:
-    """By name. No two of a family share a game."""
+    """All recipes by name. Recipes of one family use disjoint games."""
     return {
         "quests_0": AdapterRecipe(family="quests", first=0, games=200),
         "quests_1": AdapterRecipe(family="quests", first=200, games=156, seed=1),

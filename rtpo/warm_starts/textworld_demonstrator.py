@@ -1,6 +1,6 @@
-"""A player of TextWorld's games that is shown to a language model.
+"""A demonstrator of TextWorld games for language models.
 
-It takes the shortest way to win from where it is, thinks a short thought made of the game's facts, and slips."""
+It plays the shortest solution from the current state, thinks a short thought about the game's facts, and may slip."""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
 from rtpo.types import StopReason, Task
 
 SLIP: Final = "I try something."
-"""the thought before a slip"""
+"""the thought before a random command"""
 THOUGHTS: Final = {
     "go": (
         "I seek the {sought}. I go {object}.",
@@ -30,24 +30,25 @@ THOUGHTS: Final = {
     "put": ("I have the {object}. It goes on the {tool}.", "The {object} goes on the {tool}."),
     "insert": ("I have the {object}. It goes into the {tool}.", "The {object} goes into the {tool}."),
 }
-"""by a command's verb. sought: what is handled next, behind doors and lids. object, tool: of the command"""
+"""thoughts by a command's verb. object, tool: of the command. sought: the next object, behind doors and lids"""
 ON_THE_WAY: Final = ("go ", "open ", "unlock ")
 JOINTS: Final = (" with ", " from ", " on ", " into ")
 
 
 async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns: int, slips: float) -> Demonstration:
-    """One episode of `task` in `env`, without stop tokens in its replies. The same state of `rng` gives the same one.
+    """Play one episode of `task` in `env`. Replies have no stop tokens. Equal states of `rng` give equal episodes.
 
-    slips: the share of turns with a command that is drawn from all that the game would take, the right one excepted.
+    slips: share of turns with a random command among all valid commands but the right one.
     """
     opening = await env.reset(task)
     game, turns = _Game(task.meta["game"]), list[DemonstratedTurn]()
     done = False
     while not done and len(turns) < max_turns:
-        ahead, others = game.ahead, [command for command in game.possible if command != game.ahead[0]]
+        solution = game.solution
+        others = [command for command in game.possible if command != solution[0]]
         slipped = bool(others) and rng.random() < slips
-        command = others[int(rng.integers(len(others)))] if slipped else ahead[0]
-        reply = f"<think>{SLIP if slipped else thought(ahead, rng)}</think>{command}"
+        command = others[int(rng.integers(len(others)))] if slipped else solution[0]
+        reply = f"<think>{SLIP if slipped else thought(solution, rng)}</think>{command}"
         feedback = await env.step(reply, StopReason.STOP)
         turns.append(DemonstratedTurn(reply, feedback.messages))
         done = feedback.done
@@ -56,17 +57,17 @@ async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns:
     return Demonstration(opening, tuple(turns), await env.grade())
 
 
-def thought(ahead: Sequence[str], rng: np.random.Generator) -> str:
-    """What is thought before the first of the commands that win."""
-    verb, first, tool = parts(ahead[0])
-    handled = [parts(command)[1] for command in ahead if not command.startswith(ON_THE_WAY)]
-    sought = handled[0] if handled else parts(ahead[-1])[1]
+def thought(solution: Sequence[str], rng: np.random.Generator) -> str:
+    """A thought before the first command of the rest of the solution."""
+    verb, first, tool = parts(solution[0])
+    handled = [parts(command)[1] for command in solution if not command.startswith(ON_THE_WAY)]
+    sought = handled[0] if handled else parts(solution[-1])[1]
     ways = THOUGHTS.get(verb, ("I need the {object}.",))
     return ways[int(rng.integers(len(ways)))].format(object=first, tool=tool, sought=sought)
 
 
 def parts(command: str) -> tuple[str, str, str]:
-    """Verb, object and what the object is used with: `unlock box with key` is unlock, box, key."""
+    """A command's verb, object and tool: `unlock box with key` gives unlock, box, key."""
     verb, _, rest = command.partition(" ")
     for joint in JOINTS:
         if joint in rest:
@@ -76,18 +77,18 @@ def parts(command: str) -> tuple[str, str, str]:
 
 
 class _Game:
-    """The package's own view of a game, which knows the shortest way to win."""
+    """A game in the package's own environment, which knows the shortest solution."""
 
     def __init__(self, file: str) -> None:
-        os.environ.setdefault("TERM", "dumb")  # without one the package complains
+        os.environ.setdefault("TERM", "dumb")  # the package warns without it
         import textworld
 
         self._env: Any = textworld.start(file, textworld.EnvInfos(policy_commands=True, admissible_commands=True))
         self._state: Any = self._env.reset()
 
     @property
-    def ahead(self) -> list[str]:
-        """The commands that win soonest; a look around where there is no way left."""
+    def solution(self) -> list[str]:
+        """The rest of the shortest solution; `look` if the game can no longer be won."""
         return list(self._state.policy_commands or ()) or ["look"]
 
     @property

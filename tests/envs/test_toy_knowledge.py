@@ -20,7 +20,7 @@ from rtpo.envs.toy import knowledge
 from rtpo.envs.toy.knowledge import ENTITIES, MAX_TURNS, RELATIONS, Problem, ToyKnowledgeEnv, parse_question
 from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
-from rtpo.toy.knowledge_demonstrator import OF_HABIT, demonstrate
+from rtpo.toy.knowledge_demonstrator import WITH_HABITS, demonstrate
 from rtpo.toy.recipes import recipes
 from rtpo.toy.tokenizer import build_tokenizer
 from rtpo.types import Role
@@ -60,7 +60,7 @@ def test_a_question_is_its_problem_with_one_chain_and_one_answer(problem: Proble
 def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
     rng, limits = np.random.default_rng(0), compose_config("task=toy_knowledge").task.limits
     for task in knowledge.problems("train", 20, seed=0):
-        shown = asyncio.run(demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, OF_HABIT))
+        shown = asyncio.run(demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, WITH_HABITS))
         engine = ScriptedEngine(in_turn(*(turn.reply.removesuffix("<|im_end|>") for turn in shown.turns)))
         world = EpisodeWorld(engine, CHAT, ToyKnowledgeEnv, limits, mode, 0)
         (rollout,) = run_episodes(world, [Plan("t", task, Role.EVAL)], toy.Sampling(), on_retry=pytest.fail)

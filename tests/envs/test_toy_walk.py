@@ -68,6 +68,6 @@ def test_what_each_turn_adds_to_the_return_is_measured() -> None:
         world = make_world(ScriptedEngine(always(asking("boss"))), make_env=partial(ToyWalkEnv, lucky), **limits)
         return run_episodes(world, plans, Sampling(), on_retry=pytest.fail)
 
-    deviation, left = variance.decided(play, problems("train", 8, seed=0), LENGTH)
+    deviation, left = variance.remaining_variance(play, problems("train", 8, seed=0), LENGTH)
     assert deviation == pytest.approx((LENGTH * 0.25) ** 0.5 / (1 + LENGTH), rel=0.15)
     assert left == pytest.approx([(LENGTH - k) / LENGTH for k in range(LENGTH)], abs=0.25)
