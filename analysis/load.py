@@ -70,7 +70,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("decoding", "alike"),
     ),
 }
-"""the columns of a frame without rows"""
+"""columns that every frame and Parquet file must have, even without rows"""
 QUESTION = ["run", "when", "mode", "step", "split", "question"]
 WARM_START = (
     *("experiment_name", "model", "model_sha256"),
