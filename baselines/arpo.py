@@ -64,10 +64,10 @@ def step(harness: Harness, tasks: Sequence[Task], config: ARPOConfig) -> None:
     prompts = [Prompt(group[0].boundary(0), config.roots) for group in groups]
     sampled: list[list[Sampled]] = [[(path, None) for path in group] for group in groups]
     while any(starts := [next_starts(*pair, scale, rng, config) for pair in zip(prompts, sampled, strict=True)]):
-        places = [place for mine in starts for place, _ in mine]
-        grown = harness.rollout(places, n=1, role=Role.BRANCH, turns=1, top_logprobs=config.top_logprobs)
-        paths = iter(path for (path,) in grown)
-        sampled = [[(next(paths), first) for _, first in mine] for mine in starts]
+        boundaries = [boundary for own in starts for boundary, _ in own]
+        groups = harness.rollout(boundaries, n=1, role=Role.BRANCH, turns=1, top_logprobs=config.top_logprobs)
+        paths = iter(path for (path,) in groups)
+        sampled = [[(next(paths), first_entropy) for _, first_entropy in own] for own in starts]
     rows = [row for prompt in prompts for row in path_rows(prompt.ended, config)]
     harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 

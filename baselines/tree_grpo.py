@@ -44,8 +44,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: TreeGRPOConfig) -> Non
 
 def nodes(tree: Tree) -> list[Boundary]:
     """The boundaries where branches can start, each once: the root, and the end of every turn except a path's last."""
-    own = [leaf.boundary(k) for leaf in tree for k in range(leaf.start_k + 1, len(leaf.turns))]
-    return [tree[0].boundary(0), *own]
+    inner_nodes = [leaf.boundary(k) for leaf in tree for k in range(leaf.start_k + 1, len(leaf.turns))]
+    return [tree[0].boundary(0), *inner_nodes]
 
 
 def leaf_rows(trees: Sequence[Tree], config: TreeGRPOConfig) -> list[TrainRow]:

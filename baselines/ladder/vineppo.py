@@ -46,8 +46,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: VinePPOConfig) -> None
         for chain in group:
             values = [chain.reward]
             for k in reversed(range(1, len(chain.turns))):
-                own = returns[chain.uid, k]
-                values.append(float(np.mean(own)) if own else values[-1])
+                continued_returns = returns[chain.uid, k]
+                values.append(float(np.mean(continued_returns)) if continued_returns else values[-1])
             values.append(float(np.mean(rewards)))
             advantages.append([float(a) / scale for a in -np.diff(values)[::-1]])
         return advantages

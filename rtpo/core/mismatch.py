@@ -47,12 +47,12 @@ def mismatch(
     recorded = _log_probs("logp_recorded", logp_recorded, turns)
     engine = _log_probs("logp_engine", logp_engine, turns)
     parts = {"": train - engine, "context/": train - recorded, "engine/": recorded - engine}
-    of_turn = {k: turns == k for k in np.unique(turns).tolist()}
+    turn_masks = {k: turns == k for k in np.unique(turns).tolist()}
     metrics: dict[str, float] = {}
     for part, log_ratio in parts.items():
         metrics |= _measures(f"mismatch/{part}", log_ratio)
-        for k, own in of_turn.items():
-            metrics |= _measures(f"mismatch/turn_{k}/{part}", log_ratio[own])
+        for k, mask in turn_masks.items():
+            metrics |= _measures(f"mismatch/turn_{k}/{part}", log_ratio[mask])
     size = np.abs(parts["engine/"])
     tails = {
         "largest": size.max(),

@@ -188,21 +188,21 @@ def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: in
         trees = cut(rows, limit, even=even, together=together)
         sizes = np.array([len(tree([rows[row] for row in chosen]).ids) for chosen in trees])
     costs = sizes + sizes**2 / even
-    held: list[list[int]] = [[] for _ in range(ranks)]
+    trees_of_rank: list[list[int]] = [[] for _ in range(ranks)]
     loads = np.zeros(ranks)
     for number in np.argsort(-costs, kind="stable").tolist():
         rank = int(np.argmin(loads))
-        held[rank].append(number)
+        trees_of_rank[rank].append(number)
         loads[rank] += costs[number]
     # each of several ranks has a tree of blank rows, which grows until all ranks have equally many rows
     blank = [(BLANK, [-1] * together)] if ranks > 1 else []
-    parts = [[*((int(sizes[number]), trees[number]) for number in sorted(own)), *blank] for own in held]
+    parts = [[*((int(sizes[number]), trees[number]) for number in sorted(own)), *blank] for own in trees_of_rank]
     count = max(len(by_length([size for size, _ in part], limit)) for part in parts)
     for part in parts:
         part[:0] = blank * (count - len(part))
-    most = max(sum(len(chosen) for _, chosen in part) for part in parts)
+    largest = max(sum(len(chosen) for _, chosen in part) for part in parts)
     for part in parts:
-        missing = most - sum(len(chosen) for _, chosen in part)
+        missing = largest - sum(len(chosen) for _, chosen in part)
         part[-1] = (part[-1][0], [*part[-1][1], *[-1] * missing])
     order: list[int] = []
     tree_of, batch_of = [], []

@@ -250,9 +250,9 @@ class Ledger:
 
     def check_journal(self) -> None:
         """Raises DataError for a journal that is damaged or has other charges than this run's."""
-        if self.journal is not None and (more := lost_since(self.journal.path, self.dispatched)):
+        if self.journal is not None and (unknown := lost_since(self.journal.path, self.dispatched)):
             raise DataError(
-                f"{self.journal.path} has {more} rollouts that this run did not send: another process wrote to it. "
+                f"{self.journal.path} has {unknown} rollouts that this run did not send: another process wrote to it. "
                 f"Delete {self.journal.path.parent} to start afresh."
             )
 
@@ -266,8 +266,8 @@ class Ledger:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The ledger with these totals. Raises DataError unless fields, outcomes and phases are this version's."""
         names = {f.name for f in fields(cls)} - {"journal"}
-        wanted = {"": names, "tool_calls": {outcome.value for outcome in ToolOutcome}, "seconds": set(PHASES)}
-        for name, keys in wanted.items():
+        expected = {"": names, "tool_calls": {outcome.value for outcome in ToolOutcome}, "seconds": set(PHASES)}
+        for name, keys in expected.items():
             differing = keys ^ set(data[name] if name else data)
             if differing:
                 raise DataError(

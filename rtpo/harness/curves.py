@@ -29,40 +29,42 @@ Line = Mapping[str, Any]
 Value = float | None | Mapping[str, float | None]
 LARGEST = "mismatch/engine/largest"
 TURNS = "turns"
-"""`Curve.by` of a mean over the turns sampled in a step's rollout calls"""
+"""`Curve.weight` of a mean over the turns sampled in a step's rollout calls"""
 
 
 @dataclass(frozen=True)
 class Curve:
     """A curve, read from a step's line; a key with a name in angle brackets is a family, and `value` has its members.
 
-    of: key of the shown number. The number is in the line if `by` is empty, in its rollout calls if `by` is TURNS, else
+    source: key of the shown number: in the line if `weight` is empty, in its rollout calls if `weight` is TURNS, else
         in its updates (`<k>` is the turn). Or a name in FUNCTIONS.
-    by: key of the weights of a mean over a step's rollout calls or updates; empty without a mean.
+    weight: key of the weights of a mean over a step's rollout calls or updates; empty without a mean.
     """
 
     key: str
     unit: str
     meaning: str
-    of: str
-    by: str = ""
+    source: str
+    weight: str = ""
 
     def value(self, line: Line) -> Value:
-        if self.of in FUNCTIONS:
-            return FUNCTIONS[self.of](line)
-        if self.by == TURNS:
-            return _per_turn(line["rollout_calls"], self.of)
-        if not self.by:
-            value: Value = line[self.of]
+        if self.source in FUNCTIONS:
+            return FUNCTIONS[self.source](line)
+        if self.weight == TURNS:
+            return _per_turn(line["rollout_calls"], self.source)
+        if not self.weight:
+            value: Value = line[self.source]
             return value
         updates = line["updates"]
         if "<phase>" in self.key:
-            return {name: _mean(updates[span.start : span.stop], self.of, self.by) for name, span in PLACES.items()}
+            return {
+                name: _mean(updates[span.start : span.stop], self.source, self.weight) for name, span in PLACES.items()
+            }
         if "<turn>" in self.key:
             trained = {k for update in updates for k in update["trained_turns"]}
             turns = {name: [k for k in trained if k in span] for name, span in PLACES.items()}
-            return {name: _mean(updates, self.of, self.by, members) for name, members in turns.items()}
-        return _mean(updates, self.of, self.by)
+            return {name: _mean(updates, self.source, self.weight, members) for name, members in turns.items()}
+        return _mean(updates, self.source, self.weight)
 
 
 def step_curves(line: Line) -> dict[str, float]:
@@ -85,11 +87,11 @@ def evaluation_curves(mode: str, groups: Sequence[Group]) -> dict[str, float]:
     return {f"evaluation/{mode}/{name}": value for name, value in named.items() if value is not None}
 
 
-def _mean(updates: Iterable[Line], of: str, by: str, turns: Iterable[int] = (0,)) -> float | None:
-    """The mean of the updates' numbers `of`, weighted by their numbers `by`. Updates without one are left out."""
-    pairs = [[_number(update, name.replace("<k>", str(k))) for name in (of, by)] for update in updates for k in turns]
-    known = [(value, weight) for value, weight in pairs if value is not None and weight]
-    return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
+def _mean(updates: Iterable[Line], key: str, weight: str, turns: Iterable[int] = (0,)) -> float | None:
+    """The mean of the updates' numbers `key`, weighted by their numbers `weight`. Updates without one are left out."""
+    pairs = [[_number(each, name.replace("<k>", str(k))) for name in (key, weight)] for each in updates for k in turns]
+    known = [(value, size) for value, size in pairs if value is not None and size]
+    return sum(value * size for value, size in known) / sum(size for _, size in known) if known else None
 
 
 def _number(entry: Line, name: str) -> float | None:
@@ -99,9 +101,9 @@ def _number(entry: Line, name: str) -> float | None:
     return value.get(below) if below and value is not None else value
 
 
-def _per_turn(calls: Sequence[Line], of: str) -> float | None:
+def _per_turn(calls: Sequence[Line], source: str) -> float | None:
     turns = sum(call["turns"] for call in calls)
-    return sum(_number(call, of) or 0 for call in calls) / turns if turns else None
+    return sum(_number(call, source) or 0 for call in calls) / turns if turns else None
 
 
 def _turns(line: Line) -> float | None:

@@ -113,7 +113,7 @@ def update_metrics(
     recorded: log-probs of the same tokens in recorded contexts; None if the rows already have recorded contexts."""
     groups, engine = ties(rows), np.concatenate([row.rollout_logprobs[row.mask] for row in measured])
     turn_index, measured_turns = (
-        np.concatenate([row.turn_index[row.mask] for row in some]) for some in (rows, measured)
+        np.concatenate([row.turn_index[row.mask] for row in part]) for part in (rows, measured)
     )
     return {
         "rows": len(rows),

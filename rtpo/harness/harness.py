@@ -345,10 +345,10 @@ class AgentHarness(StepNotes):
         group = groups[self._draws("check_trees").integers(len(groups))]
         chosen = [row for row in rows if row.group == group][:CHECKED_ROWS]
         on_trees = self._score(chosen).logprobs
-        alone, moved = (self._score(chosen, apart=True, shift=shift).logprobs for shift in (0, SHIFT))
-        measured, floor = difference(on_trees, alone), difference(moved, alone)
+        single, shifted = (self._score(chosen, apart=True, shift=shift).logprobs for shift in (0, SHIFT))
+        measured, floor = difference(on_trees, single), difference(shifted, single)
         if measured.is_beyond(floor):
-            number, token = _place(chosen, int(np.abs(on_trees - alone).argmax()))
+            number, token = _place(chosen, int(np.abs(on_trees - single).argmax()))
             raise TreeMismatch(
                 f"Log-probs on prefix trees differ from those of single rows by {measured} nats. Rounding explains "
                 f"{floor}; profile.check_trees allows {TIMES} times that. The largest difference is at trained token "
@@ -373,9 +373,9 @@ class AgentHarness(StepNotes):
                 )
             yield result
 
-    def _note_retry(self, what: str) -> None:
+    def _note_retry(self, sentence: str) -> None:
         self.ledger.retries += 1
-        self.step_log.retries.append(what)
+        self.step_log.retries.append(sentence)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
