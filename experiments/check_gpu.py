@@ -1,13 +1,13 @@
 """Check, in at most ten minutes, whether updates on prefix trees are right on this machine's GPU, and faster than on
 single rows.
 
-    python experiments/check_gpu.py [--tiny]
+    python experiments/check_gpu.py [--tiny] [--model FOLDER]
 
-It needs only torch, transformers and numpy, and downloads nothing: weights are random. It compares log-probs and
-gradients on trees with those of single rows. They may differ by three times the rounding, which it measures too. On a
-GPU it counts the kernels that torch compiles for sixty shapes. It measures seconds and memory of an update. With
---tiny, or without a GPU, shapes are tiny. The exit status is 1 if a line fails, and 3 if no line fails but a
-part is not finished. docs/cluster/gpus.md says what to run next.
+It needs only torch, transformers and numpy, and downloads nothing: weights are random, or those of FOLDER. It compares
+log-probs and gradients on trees with those of single rows. They may differ by three times the rounding, which it
+measures too. On a GPU it counts the kernels that torch compiles for sixty shapes. It measures seconds and memory of an
+update. With --tiny, or without a GPU, shapes are tiny. The exit status is 1 if a line fails, and 3 if no line fails but
+a part is not finished. docs/cluster/gpus.md says what to run next.
 """
 
 import gc
@@ -23,15 +23,16 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM, Qwen3Config
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for a copy of the project that is not installed
 
 from rtpo.core.losses import TokenBatch, loss
 from rtpo.core.rounding import SHIFT, TIMES, difference
-from rtpo.core.tree_attention import BLOCK, KERNELS, choose_attention, read_at
+from rtpo.core.tree_attention import BLOCK, KERNELS, choose_attention, read_at, why_not_trees
 from rtpo.core.trees import forest
-from rtpo.run.cli import Parser, command
+from rtpo.errors import ConfigError
+from rtpo.run.cli import Parser, command, folder
 from rtpo.types import Ids, as_ids
 from rtpo.verbs import TokenClip
 
@@ -85,11 +86,16 @@ def siblings_of(
     return Batch(rows, masks, [row // siblings for row in range(len(rows))])
 
 
-def network(shape: Shape, precision: torch.dtype, device: str) -> Any:
+def network(source: Shape | Path, precision: torch.dtype, device: str) -> Any:
+    """A random model of a shape, or the model in a folder."""
+    settings: dict[str, Any] = {"dtype": precision, "attn_implementation": "sdpa"}
     torch.manual_seed(0)
-    config = Qwen3Config(**dict(zip(FIELDS, shape, strict=True)))  # type: ignore[arg-type]
     with torch.device(device):
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=precision, attn_implementation="sdpa")
+        if isinstance(source, Path):
+            model: Any = AutoModelForCausalLM.from_pretrained(source, **settings)
+        else:
+            config = Qwen3Config(**dict(zip(FIELDS, source, strict=True)))  # type: ignore[arg-type]
+            model = AutoModelForCausalLM.from_config(config, **settings)
     model.gradient_checkpointing_enable({"use_reentrant": False})
     return model.train()
 
@@ -144,13 +150,14 @@ def keep_time(until: float) -> None:
         raise TimeoutError
 
 
-def equality(device: str, shape: Shape, sizes: Sequence[tuple[int, int]], until: float) -> Iterator[Line]:
+def equality(device: str, source: Shape | Path, sizes: Sequence[tuple[int, int]], until: float) -> Iterator[Line]:
     """Compare log-probs and gradients on trees with those row by row. Raises TimeoutError."""
     for precision in (torch.float32, torch.bfloat16):
-        model = network(shape, precision, device)
+        model = network(source, precision, device)
         for context, turn in sizes:
             keep_time(until)
-            batch, computed = siblings_of(np.random.default_rng(context), shape[6], 3, 3, context, turn), []
+            vocabulary, rng = model.config.vocab_size, np.random.default_rng(context)
+            batch, computed = siblings_of(rng, vocabulary, 3, 3, context, turn), []
             for trees, shift in ((True, 0), (False, 0), (False, SHIFT)):
                 values = update(model, batch, trees=trees, shift=shift)
                 gradient = torch.cat([x.grad.flatten() for x in model.parameters() if x.grad is not None])
@@ -179,10 +186,12 @@ def kinds(device: str, until: float) -> Iterator[Line]:
     yield f"kernels for {SHAPES} shapes", f"{count}, from 1 to {KERNELS // 2}", not 1 <= count <= KERNELS // 2
 
 
-def speed(device: str, name: str, shape: Shape, sizes: tuple[int, int, int, int], until: float) -> Iterator[Line]:
+def speed(
+    device: str, name: str, source: Shape | Path, sizes: tuple[int, int, int, int], until: float
+) -> Iterator[Line]:
     """Time an update on trees and row by row, each the second time. Raises TimeoutError."""
-    model = network(shape, torch.bfloat16, device)
-    batch = siblings_of(np.random.default_rng(0), shape[6], *sizes)
+    model = network(source, torch.bfloat16, device)
+    batch = siblings_of(np.random.default_rng(0), model.config.vocab_size, *sizes)
     seconds = {}
     for what, trees in (("trees", True), ("rows one by one", False)):
         for _ in range(2):
@@ -197,14 +206,16 @@ def speed(device: str, name: str, shape: Shape, sizes: tuple[int, int, int, int]
         yield f"update, {name}, {what}", f"{seconds[what]:.2f} s{memory}", fails
 
 
-def parts(device: str, tiny: bool, until: float) -> dict[str, Iterator[Line]]:
+def parts(device: str, tiny: bool, model: Path | None, until: float) -> dict[str, Iterator[Line]]:
     lengths = ((9, 6), (16, 12)) if tiny else ((300, 200), (257, 300), (128, 128), (37, 60), (1000, 900))
     sizes = (2, 3, 16, 12) if tiny else (1, 8, 3000, 1800)
-    chosen = {"equality": equality(device, TINY if tiny else SMALL, lengths, until)}
+    chosen = {"equality": equality(device, model or (TINY if tiny else SMALL), lengths, until)}
     if device == "cuda":
         chosen["kernels"] = kinds(device, until)
-    updates = {"tiny": TINY} if tiny else UPDATES
-    return chosen | {f"update, {name}": speed(device, name, shape, sizes, until) for name, shape in updates.items()}
+    updates: dict[str, Shape | Path] = {"tiny": TINY} if tiny else {**UPDATES}
+    if model:
+        updates = {model.name: model}
+    return chosen | {f"update, {name}": speed(device, name, source, sizes, until) for name, source in updates.items()}
 
 
 @command
@@ -212,12 +223,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status: 1 if a check failed, 3 if none did but a part is not finished."""
     parser = Parser(__doc__)
     parser.add_argument("--tiny", action="store_true", help="use tiny shapes, as without a GPU")
+    parser.add_argument("--model", type=folder, help="check with this model's folder in place of random weights")
     device, until, failed = "cuda" if torch.cuda.is_available() else "cpu", time.monotonic() + SECONDS, False
     unfinished: list[str] = []
-    tiny = parser.parse_args(arguments).tiny or device == "cpu"
+    options = parser.parse_args(arguments)
+    tiny = options.tiny or device == "cpu"
+    if options.model and (why := why_not_trees(AutoConfig.from_pretrained(options.model))):
+        raise ConfigError(f"{options.model} is not trained on prefix trees: {why}.")
     machine = torch.cuda.get_device_name() if device == "cuda" else "no GPU: kernels are not checked"
     print(f"{machine}; torch {torch.__version__}; differences: root mean square (99.9 % quantile)")
-    for part, lines in parts(device, tiny, until).items():
+    for part, lines in parts(device, tiny, options.model, until).items():
         try:
             for name, value, fails in lines:
                 print(f"{name:40} { {True: 'FAIL', False: 'ok', None: ''}[fails]:5}{value}", flush=True)

@@ -38,7 +38,7 @@ LARGE_MODEL_ROWS: Final = 256
 """the most rows of a large model's block, which bounds the logits in memory"""
 FEW_ROWS: Final = 32
 """fewer rows are not split among threads: a step costs hardly less for them"""
-BLOCK_BYTES: Final = 2 << 30
+BLOCK_BYTES: Final = 1 << 30
 """bound of the keys and values of blocks that run together, as if no context were shared; a block of one row may exceed
 it. While blocks start, those of contexts exist three to four times: as prompts, padded, and in the blocks' lines"""
 KEEP_ROWS: Final = 0.85

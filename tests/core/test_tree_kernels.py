@@ -1,9 +1,11 @@
 """What torch compiles FlexAttention for, and the check of a GPU."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import torch
 import transformers.integrations.flex_attention as flex_integration
 from torch._dynamo.utils import counters
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from experiments import check_gpu
 from rtpo.core import tree_attention
@@ -74,6 +77,19 @@ def test_the_check_of_a_gpu_passes_fails_or_is_not_finished(
 
     monkeypatch.setattr(check_gpu, "update", full)
     assert check_gpu.main(["--tiny"]) == 3
+
+
+def test_the_check_of_a_gpu_takes_a_model_that_is_trained_on_trees(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 90}
+    LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)).save_pretrained(tmp_path)
+    assert check_gpu.main(["--tiny", "--model", str(tmp_path)]) == 0
+    assert f"update, {tmp_path.name}, trees" in capsys.readouterr().out
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mistral"}))
+    assert check_gpu.main(["--model", str(tmp_path)]) == 1
+    assert "mistral" in capsys.readouterr().err
 
 
 def test_the_check_of_a_gpu_needs_torch_and_transformers_alone() -> None:
