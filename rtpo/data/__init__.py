@@ -1,1 +1,1 @@
-"""The paper's training and evaluation sets, brought to files of one shape (docs/run/data.md)."""
+"""The paper's training and evaluation sets, in prepared files of one format (docs/run/data.md)."""

@@ -96,7 +96,7 @@ def _read(path: Path, place: str, row: dict[str, Any]) -> Task:
 
 
 def _remedy(path: Path, row: dict[str, Any]) -> str:
-    """The command that prepares a raw file, taken for the first set whose rows are like this one."""
+    """The command that prepares a raw file, for the first set whose schema this row fits."""
     from rtpo.data.registry import REGISTRY  # which needs this module
 
     for known in REGISTRY.values():

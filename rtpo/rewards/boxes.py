@@ -6,7 +6,7 @@ from typing import Final
 BOX: Final = r"\\(?:boxed|fbox)(?![a-zA-Z])\s*"
 _PART = re.compile(rf"(?P<box>\\?{BOX})(?P<brace>\{{)?|\\.|[{{}}]", re.DOTALL)
 _BARE = re.compile(r"[-+(\[|.]*(?:\d|\\[a-zA-Z$({]|[a-zA-Z](?=\s*[-+=^_*/($\\]))")
-"""a start of mathematics, not of words"""
+"""matches the start of mathematics, but not of words"""
 _END = re.compile(r"(?<!\\)\$|\\[)\]]|\n|\s[a-zA-Z]{2}|$")
 """end of a formula, a line or the text, or the space before a word"""
 

@@ -105,7 +105,7 @@ def _vulgar(match: re.Match[str]) -> str:
 
 
 def _repeating(match: re.Match[str]) -> str:
-    """0.1\\overline{6} as (16 - 1) / 90."""
+    """Rewrite 0.1\\overline{6} as (16 - 1) / 90."""
     whole, fixed, period = match[1], match[2], re.sub(r"\D", "", match[3])
     above = int(whole + fixed + period) - int((whole + fixed) or "0")
     return f"\\frac{{{above}}}{{{(10 ** len(period) - 1) * 10 ** len(fixed)}}}"
@@ -135,7 +135,7 @@ def _with_month(match: re.Match[str]) -> str:
 
 
 def _vector(match: re.Match[str]) -> str:
-    """3 i - 2 j as (3,-2)."""
+    """Rewrite 3 i - 2 j as (3,-2)."""
     parts = {"i": "0", "j": "0"}
     for sign, size, name in re.findall(rf"([-+]?)\s*([^-+]*?)\s*{_UNIT_VECTOR}", match[0]):
         parts[name] = f"{sign.replace('+', '')}{size or '1'}"

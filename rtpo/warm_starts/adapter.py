@@ -30,9 +30,9 @@ GROUP = 8
 """episodes per training game; a group is mixed if some episodes are won and some lost"""
 LIMITS = EpisodeLimits(max_turns=8, max_prompt_tokens=512, max_turn_tokens=48, max_context_tokens=1536)
 CACHE_TOKENS = 65536
-"""of contexts, that later turns of the games go on from"""
+"""size of the engine's cache of contexts, which later turns reuse"""
 DELAY = 0.05
-"""seconds that the engine waits for further games to answer"""
+"""seconds that the engine waits for more games, to batch their turns"""
 ENVIRONMENT = "textworld"
 
 

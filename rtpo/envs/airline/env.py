@@ -140,7 +140,7 @@ class AirlineEnv(Episode[State]):
         return content, ToolUse(call.name, ToolOutcome.PROGRAM_ERROR if response.failed else ToolOutcome.OK)
 
     def _failed(self, why: Message) -> Feedback:
-        """What follows a reply that neither calls nor says anything."""
+        """Count an empty or cut reply as an error, and answer it."""
         self._state = replace(self._state, errors=self._state.errors + 1)
         return self._unless_broken_off(Feedback((why,), done=False))
 

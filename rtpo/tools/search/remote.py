@@ -17,7 +17,7 @@ from rtpo.tools.search.replay import SearchBackend
 from rtpo.tools.search.text import Passage, render
 
 MOST_CHARACTERS, MOST_WORDS, MOST_RESULTS = 400, 50, 20
-"""the web API's limits: of a query, of a query, per query"""
+"""the web API's limits: characters and words of a query, and results"""
 
 
 @dataclass(frozen=True)
