@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Any
 
 from annotated_types import MinLen
@@ -18,6 +16,14 @@ from rtpo.errors import DataError
 from rtpo.types import Task
 
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
+
+
+class NotPrepared(DataError):
+    """A row is not one of a prepared file; it may be a raw one."""
+
+    def __init__(self, message: str, row: Mapping[str, Any]) -> None:
+        super().__init__(f"{message}; docs/run/data.md says what a row holds")
+        self.message, self.row = message, row
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -68,7 +74,7 @@ def read_records(path: str | Path) -> list[Task]:
     tasks: list[Task] = []
     places: dict[tuple[str, str], str] = {}
     for place, row in read_rows(path):
-        task = _read(path, place, row)
+        task = _read(place, row)
         for name, value in (("question", task.question), ("uid", task.uid)):
             if (first := places.setdefault((name, value), place)) != place:
                 before = first.removesuffix(f" of {path}")
@@ -82,7 +88,7 @@ def read_records(path: str | Path) -> list[Task]:
     return tasks
 
 
-def _read(path: Path, place: str, row: dict[str, Any]) -> Task:
+def _read(place: str, row: dict[str, Any]) -> Task:
     # a table has an empty cell where JSONL omits the field
     fields = {name: value for name, value in row.items() if value not in (None, "")}
     spelled = {name: _cell_value(fields[name]) for name in ("answers", "meta") if name in fields}
@@ -91,20 +97,8 @@ def _read(path: Path, place: str, row: dict[str, Any]) -> Task:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise DataError(f"{place}, {field}: {first['msg']}; {_remedy(path, row)}") from error
+        raise NotPrepared(f"{place}, {field}: {first['msg']}", row) from error
     return Task(record.uid, record.question, record.answers, record.meta)
-
-
-def _remedy(path: Path, row: dict[str, Any]) -> str:
-    """The command that prepares a raw file, for the first set whose schema this row fits."""
-    from rtpo.data.registry import REGISTRY  # which needs this module
-
-    for known in REGISTRY.values():
-        with suppress(DataError):
-            if known.parse is not None and known.parse(row):
-                command = f"prepare_data.py --from {quote(f'{known.name}={path}')} --accept-other --folder data/own"
-                return f"python experiments/{command} makes such a file, data/own/{known.name}.jsonl, of it"
-    return "docs/run/data.md says what a row holds"
 
 
 def _cell_value(value: Any) -> Any:

@@ -5,14 +5,20 @@ first download's checksum, and later downloads must match it (docs/run/data.md).
 """
 
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final, Literal
 
 import yaml
 
 from rtpo.data import sources
+from rtpo.data.records import NotPrepared, read_records
 from rtpo.data.sources import Parser
+from rtpo.errors import DataError
+from rtpo.types import Task
 
 UNVERIFIED: Final = "unverified"
 
@@ -50,3 +56,24 @@ REGISTRY: Final[dict[str, DataSet]] = {
     row["name"]: _read(row) for row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 }
 """the sets by name"""
+
+
+def read_tasks(path: str | Path) -> list[Task]:
+    """The tasks of a prepared file. Raises DataError as `read_records` does; for a raw file it names the command that
+    prepares it, as one of the first set with such rows."""
+    try:
+        return read_records(path)
+    except NotPrepared as error:
+        if (name := _set_with(error.row)) is None:
+            raise
+        command = f"prepare_data.py --from {quote(f'{name}={path}')} --accept-other --folder data/own"
+        made = f"python experiments/{command} makes such a file, data/own/{name}.jsonl, of it"
+        raise DataError(f"{error.message}; {made}") from error
+
+
+def _set_with(row: Mapping[str, Any]) -> str | None:
+    for known in REGISTRY.values():
+        with suppress(DataError):
+            if known.parse is not None and known.parse(row):
+                return known.name
+    return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rtpo.core.bounds import Count
-from rtpo.data.records import read_records
+from rtpo.data.registry import read_tasks
 from rtpo.envs.base import Environment, Settings
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.rewards.grading import GRADER, MathGrader
@@ -44,4 +44,4 @@ class MathEnv(ToolEnv):
         return await asyncio.to_thread(self._grader.grade, task.answer, answer)
 
 
-ENVIRONMENT = Environment(MathEnv, read_records, settings=MathSettings)
+ENVIRONMENT = Environment(MathEnv, read_tasks, settings=MathSettings)

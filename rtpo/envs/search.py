@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rtpo.core.bounds import Count
-from rtpo.data.records import read_records
+from rtpo.data.registry import read_tasks
 from rtpo.envs.base import Environment, Settings
 from rtpo.envs.math import limits_sentence
 from rtpo.envs.tool_env import ToolEnv
@@ -53,4 +53,4 @@ class SearchEnv(ToolEnv):
         return await self._reward.grade(task.question, task.answer, answer)
 
 
-ENVIRONMENT = Environment(SearchEnv, read_records, settings=SearchEnvSettings)
+ENVIRONMENT = Environment(SearchEnv, read_tasks, settings=SearchEnvSettings)

@@ -20,7 +20,7 @@ from experiments import prepare_data
 from rtpo.core.files import sha256
 from rtpo.data import sources
 from rtpo.data.records import Record, manifest_path, read_records, write_records
-from rtpo.data.registry import REGISTRY
+from rtpo.data.registry import REGISTRY, read_tasks
 from rtpo.data.sources import Dropped, Parser, parse_file
 from rtpo.errors import DataError
 from rtpo.rewards.grading import GRADER
@@ -211,7 +211,7 @@ def test_a_raw_file_of_a_set_is_refused_with_the_command_that_prepares_it(
 ) -> None:
     (file,) = FIXTURES.glob(f"{name}.*")
     with pytest.raises(DataError, match="prepare_data") as caught:
-        read_records(file)
+        read_tasks(file)
     monkeypatch.chdir(tmp_path)
     typed = shlex.split(re.findall("python (experiments/.*) makes", str(caught.value))[0])
     assert typed[2] == f"{REGISTRY[name].name}={file}"
