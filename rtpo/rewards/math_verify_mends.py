@@ -17,6 +17,7 @@ from sympy import Expr, Float, I, Integer, MatrixBase, Pow, Rational, Symbol, ex
 PLACES: Final = 6
 """decimals are compared to this many places, or significant digits below 0.1"""
 _FEWEST_DIGITS: Final = 5
+_FLOAT_DIGITS: Final = 15
 _DIGITS: Final = 60
 _TOLERANCE: Final = Rational(1, 10**40)
 _PRIMES: Final = (2, 3, 5, 7, 11, 13)
@@ -99,8 +100,8 @@ def _are_equal(left: Expr, right: Expr) -> bool:
 
 
 def _are_equal_decimals(left: Expr, right: Expr) -> bool:
-    """Compare decimals rounded at the sixth place, or at the sixth digit below 0.1. If a side is written with fewer
-    digits, but at least five digits and six places, compare at its last place."""
+    """Compare decimals rounded at the sixth place, or at the sixth digit below 0.1, or at the last digit of a float. If
+    a side is written with fewer digits, but at least five digits and six places, compare at its last place."""
     values = [side.evalf() for side in (left, right)]
     if not all(value.is_extended_real for value in values):
         parts = zip(left.as_real_imag(), right.as_real_imag(), strict=True)
@@ -111,7 +112,7 @@ def _are_equal_decimals(left: Expr, right: Expr) -> bool:
     size = max(map(abs, decimals))
     if size == 0:
         return True
-    places = max(PLACES, PLACES - 1 - size.adjusted())
+    places = min(max(PLACES, PLACES - 1 - size.adjusted()), _FLOAT_DIGITS - 1 - size.adjusted())
     for side, decimal in zip((left, right), decimals, strict=True):
         written = decimal.normalize().as_tuple()
         assert isinstance(written.exponent, int)

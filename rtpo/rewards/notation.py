@@ -225,6 +225,9 @@ REWRITES: Final = (
     _rewrite("ends", r"^(?:\\\\|\\q?quad(?![a-zA-Z])|\\[,;:! ]|&|\s)+", ""),
     _rewrite("ends", r"^\s*\{([^{}]*)\}\s*$", r"\1"),
     _rewrite("ends", r"(?<![\\.])(?<!\\right)[;.,。]\s*$", ""),
+    # as programs print it; with fewer digits it may be Euler's number
+    _rewrite("exponent", r"^\s*([-+]?\d+\.\d+)[eE]([-+]?\d+)\s*$", r"\1\\times 10^{\2}"),
+    _rewrite("exponent", r"^\s*([-+]?\d+)[eE]([-+]\d{2,})\s*$", r"\1\\times 10^{\2}"),
     # a final %, percent or ° does not count: 25\% equals 25
     _rewrite(
         "percent",
