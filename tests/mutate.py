@@ -2,6 +2,7 @@
 
     python tests/mutate.py                     every module of TESTS, a row each; takes hours
     python tests/mutate.py rtpo/credit.py      one of them
+    python tests/mutate.py --semantic          faults of meaning: those of tests/fixtures/faults.yaml
     python tests/mutate.py --at 8f2e586        of an earlier commit, by that commit's tests
 
 A fault changes one operator, constant, comparison, branch or index, in a copy of the commit. Where a module has fewer
@@ -24,7 +25,10 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import yaml
+
 PROJECT = Path(__file__).resolve().parents[1]
+MEANT = PROJECT / "tests" / "fixtures" / "faults.yaml"
 TESTS: dict[str, tuple[str, ...]] = {
     "rtpo/rtpo.py": ("test_rtpo", "test_baselines"),
     "rtpo/credit.py": ("test_credit", "test_baselines"),
@@ -32,14 +36,23 @@ TESTS: dict[str, tuple[str, ...]] = {
     "rtpo/core/losses.py": ("test_losses",),
     "rtpo/core/contexts.py": ("test_contexts",),
     "rtpo/core/packing.py": ("test_packing", "test_harness"),
+    "rtpo/core/output_layer.py": ("test_output_layer",),
     "rtpo/core/trees.py": ("test_trees",),
     "rtpo/harness/budget.py": ("test_budget", "test_harness"),
     "rtpo/harness/durable.py": ("test_durable", "test_crashes"),
     "rtpo/harness/episodes.py": ("test_episodes", "test_harness"),
+    "rtpo/harness/harness.py": ("test_harness", "test_asked"),
+    "rtpo/run/config.py": ("test_asked", "test_config"),
     "rtpo/run/records.py": ("test_records", "test_saves"),
+    "rtpo/run/run.py": ("test_asked",),
+    "rtpo/run/tasks.py": ("test_tasks",),
+    "rtpo/evaluation/panel.py": ("test_evaluation", "test_episode_facts"),
     "rtpo/tools/python/pool.py": ("test_python_machine", "test_python_tool"),
     "rtpo/tools/python/python_seccomp.py": ("test_python_machine", "test_python_tool", "test_hostile_programs"),
     "rtpo/rewards/grading.py": ("test_grading",),
+    "rtpo/rewards/notation.py": ("test_notation",),
+    "rtpo/rewards/math_verify_mends.py": ("test_grading", "test_notation"),
+    "rtpo/rewards/times.py": ("test_grading", "test_notation"),
     "analysis/stats.py": ("test_intervals", "test_estimates", "test_golden"),
     "baselines/grpo.py": ("test_grpo", "test_baselines"),
     "baselines/seeupo.py": ("test_seeupo", "test_baselines"),
@@ -71,6 +84,15 @@ def draw(source: str, rng: Random) -> list[tuple[str, str]]:
             changed = change(node)
             faults.append((ast.unparse(tree), f"line {getattr(node, 'lineno', '?')}: {changed}"))
     return faults
+
+
+def meant(module: str, source: str) -> list[tuple[str, str]]:
+    """The sources with a fault of meaning each, and what was changed."""
+    rows = [row for row in yaml.safe_load(MEANT.read_text()) if row["module"] == module]
+    for row in rows:
+        if source.count(row["before"]) != 1:
+            sys.exit(f"{module} has not once what {MEANT.name} changes: {row['fault']}")
+    return [(source.replace(row["before"], row["after"]), row["fault"]) for row in rows]
 
 
 def places(source: str, change: Change) -> list[int]:
@@ -132,6 +154,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", choices=[[], *TESTS], help="default: all")
     parser.add_argument("--at", metavar="COMMIT", default="HEAD", help="default: the last one")
+    parser.add_argument("--semantic", action="store_true", help="the faults of meaning in place of small ones")
     options = parser.parse_args()
     print("| Module | Faults | Caught | % |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
@@ -140,11 +163,13 @@ def main() -> None:
         subprocess.run(["git", "checkout", "--quiet", options.at], cwd=clone, check=True)
         for module in options.modules or TESTS:
             source = (clone / module).read_text()
+            faults = meant(module, source) if options.semantic else draw(source, Random(module))
+            if not faults:
+                continue
             begun = time.monotonic()
             if caught(clone, module, source, 3600):
                 sys.exit(f"the tests of {module} fail without a fault")
             limit = 3 * (time.monotonic() - begun) + 20
-            faults = draw(source, Random(module))
             missed = [what for changed, what in faults if not caught(clone, module, changed, limit)]
             share = 100 * (1 - len(missed) / len(faults))
             print(f"| {module} | {len(faults)} | {len(faults) - len(missed)} | {share:.0f} |", flush=True)

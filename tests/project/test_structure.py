@@ -9,6 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rtpo.algorithms import algorithms
 from rtpo.run.config import PROJECT
@@ -157,3 +158,11 @@ def test_no_large_file_is_tracked_outside_the_records() -> None:
     assert PROJECT / "README.md" in files
     most = {file: 6_000_000 if "adapters" in file.parts else 2_000_000 for file in files}
     assert [str(file) for file in files if file.exists() and file.stat().st_size > most[file]] == []
+
+
+def test_each_fault_of_meaning_stands_once_in_its_module() -> None:
+    """What tests/mutate.py --semantic changes follows the code."""
+    faults = yaml.safe_load((PROJECT / "tests" / "fixtures" / "faults.yaml").read_text())
+    places = {fault["fault"]: (PROJECT / fault["module"]).read_text().count(fault["before"]) for fault in faults}
+    assert places == dict.fromkeys(places, 1)
+    assert len(places) == len(faults) > 40

@@ -1,6 +1,7 @@
 """What a run asks its engine for, which questions it is evaluated on, and what it says where it learns nothing."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,24 +11,32 @@ from scripted import CHAT, MemoryBackend, ScriptedEngine, solver
 from whole_runs import lines
 
 from rtpo.engines.base import PAPER_DECODING
-from rtpo.envs.toy.math import problems
+from rtpo.envs.base import Env
+from rtpo.envs.toy.math import ToyMathEnv, problems
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
 from rtpo.run.records import JOURNAL, RunFolder
 from rtpo.run.run import Run, open_harness, open_ledger
 from rtpo.run.stopping import StopRequest
-from rtpo.types import Task
+from rtpo.types import Grade, GradeOutcome, Task
 
 SMALL = ("algorithm=grpo", "algorithm.chains=4", "algorithm.kl=0", "budget.rollouts=16", "budget.tasks_per_step=2")
 EVALUATED = ("evaluation.paper=true", "evaluation.samples=2", "evaluation.every_rollouts=8")
 
 
-def whole_run(config: RunConfig, train: list[Task], held_out: list[Task]) -> tuple[RunFolder, ScriptedEngine]:
+class UngradableEnv(ToyMathEnv):
+    async def grade(self) -> Grade:
+        return Grade(GradeOutcome.UNGRADABLE, None, "the grader was killed")
+
+
+def whole_run(
+    config: RunConfig, train: list[Task], held_out: list[Task], make_env: Callable[[], Env] | None = None
+) -> tuple[RunFolder, ScriptedEngine]:
     """In this process, with an engine that solves half the tasks."""
     folder, engine = RunFolder(config.folder), ScriptedEngine(solver(0.5))
     folder.open(config.as_dict())
     backend = MemoryBackend(engine, learning_rate=1e-3)
-    harness = open_harness(config, backend, CHAT, open_ledger(config, folder, None), AgentHarness)
+    harness = open_harness(config, backend, CHAT, open_ledger(config, folder, None), AgentHarness, make_env)
     Run(config, folder, harness, train, held_out, None, StopRequest()).train()
     return folder, engine
 
@@ -55,6 +64,39 @@ def test_training_and_each_evaluation_have_their_own_decoding_and_their_own_ques
     assert trained
     assert not trained & evaluated
     assert {line["when"] for line in lines(folder.path, "evaluations.jsonl")} == {"before", "during", "after"}
+
+
+def test_evaluations_come_when_they_are_due_and_each_draws_its_own(tmp_path: Path) -> None:
+    """Six steps, and an evaluation at two of the multiples of sixteen rollouts, since the last is the end."""
+    more = ("budget.rollouts=48", "evaluation.samples=2", "evaluation.every_rollouts=16")
+    config = compose_config(*SMALL, *more, f"results={tmp_path}")
+    folder, engine = whole_run(config, problems("train", 8, 0), problems("held_out", 3, 0))
+    evaluated = lines(folder.path, "evaluations.jsonl")
+    counts = Counter((line["when"], line["mode"]) for line in evaluated)
+    sampled = {(when, "sampled"): 6 for when in ("before", "after")} | {("during", "sampled"): 12}
+    assert counts == sampled | {(when, "greedy"): 3 for when in ("before", "after")}
+    assert {line["split"] for line in evaluated} == {"held_out"}
+    sessions = {request.session for request in engine.requests}
+    ends = [session for session in sessions if session.startswith(("eval.before.", "eval.after."))]
+    assert len(ends) == 18
+
+
+def test_tasks_follow_one_another_over_steps_in_an_order_of_the_seed(tmp_path: Path) -> None:
+    train, orders = problems("train", 8, 0), []
+    for seed in (0, 1):
+        config = compose_config(*SMALL, "budget.rollouts=32", f"seed={seed}", f"results={tmp_path}")
+        folder, _ = whole_run(config, train, problems("held_out", 1, 0))
+        orders.append(list(dict.fromkeys(line["task"] for line in lines(folder.path, "paths.jsonl"))))
+    assert set(orders[0]) == set(orders[1]) == {task.uid for task in train}
+    assert orders[0] != orders[1]
+
+
+def test_an_answer_that_could_not_be_graded_has_no_reward(tmp_path: Path) -> None:
+    config = compose_config(*SMALL, f"results={tmp_path}")
+    folder, _ = whole_run(config, problems("train", 8, 0), problems("held_out", 3, 0), UngradableEnv)
+    for file in ("evaluations.jsonl", "paths.jsonl"):
+        graded = {(line["grade"], line["reward"]) for line in lines(folder.path, file)}
+        assert graded == {("ungradable", None)}
 
 
 @pytest.mark.parametrize("limit", [None, 4])
