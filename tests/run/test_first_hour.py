@@ -32,6 +32,9 @@ def test_the_notebook_runs_and_its_outputs_are_what_the_records_give() -> None:
     committed = nbformat.read(NOTEBOOK, as_version=4)
     executed = nbformat.from_dict(committed)
     shown = words(committed)
+    (tree,) = [text for text in shown if "sibling of S_0" in text]
+    for k in (0, 1):  # at each of several turns siblings get unequal credit
+        assert len(set(re.findall(rf"sibling of S_{k}: reward \S+ advantage (\S+)", tree))) > 1
     there = {"metadata": {"path": NOTEBOOK.parent}}
     NotebookClient(executed, timeout=300, kernel_name="python3", resources=there).execute()
     assert words(executed) == shown
