@@ -1,6 +1,7 @@
 """What every command shares: composing configurations with Hydra, parsing arguments, reporting errors."""
 
 import argparse
+import logging
 import math
 import os
 import re
@@ -16,7 +17,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
-from rtpo.core.names import missing_file, nearest
+from rtpo.core.names import counted, missing_file, nearest
 from rtpo.core.visible import visible
 from rtpo.errors import ConfigError, RTPOError, Stopped
 
@@ -160,8 +161,9 @@ def with_configuration(
     check: Callable[[Sequence[T]], None] = lambda _: None,
 ) -> int:
     """Compose configs/<name>.yaml with the command line's overrides, `prepare` it and `run` it. With -m, several
-    configurations run in turn; all are prepared, then checked together, before the first runs. description: the help
-    text. Returns the exit status of the first run that failed, else 0. Raises ConfigError."""
+    configurations run in turn; all are prepared, then checked together, before the first runs. Under another launcher
+    of Hydra's than its own, each job prepares and runs one, without `check`. description: the help text. Returns the
+    exit status of the first run that failed, else 0. Raises ConfigError."""
     import hydra
     from hydra._internal.utils import get_args_parser
     from hydra.core.hydra_config import HydraConfig
@@ -177,6 +179,11 @@ def with_configuration(
     @hydra.main(version_base=None, config_path=str(CONFIGS), config_name=name)
     def job(tree: "DictConfig") -> None:
         overrides = list(HydraConfig.get().overrides.task)
+        if not HydraConfig.get().launcher["_target_"].endswith(".BasicLauncher"):  # this is a job of submitit's
+            _name_model(tree, overrides)
+            if status := command(run)(prepare(tree)):
+                sys.exit(status)
+            return
         try:
             _name_model(tree, overrides)
             prepared.append(prepare(tree))
@@ -185,12 +192,27 @@ def with_configuration(
 
     prepared: list[T] = []
     refused: list[str] = []
+    logging.getLogger("submitit").addFilter(_first_sacct_error())
     with hydra_errors(name, known.overrides):
         job()
     if refused:
         raise ConfigError("\n".join(dict.fromkeys(refused)))
     check(prepared)
     return each_in_turn(run, prepared)
+
+
+def _first_sacct_error() -> Callable[[logging.LogRecord], bool]:
+    """A filter that lets the first warning about sacct through: submitit warns at each poll where a SLURM keeps no
+    accounts."""
+    seen: list[logging.LogRecord] = []
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        if "Bypassing sacct error" not in record.getMessage():
+            return True
+        seen.append(record)
+        return len(seen) == 1
+
+    return is_shown
 
 
 def each_in_turn(run: Callable[[T], None], prepared: Sequence[T]) -> int:
@@ -212,7 +234,7 @@ def each_in_turn(run: Callable[[T], None], prepared: Sequence[T]) -> int:
             if number < len(prepared):
                 print(f"run {number} of {len(prepared)} failed; going on with the next", file=sys.stderr, flush=True)
     if failed and len(prepared) > 1:
-        print(f"{len(failed)} of {len(prepared)} runs failed: give the same command again", file=sys.stderr)
+        print(f"{len(failed)} of {counted(len(prepared), 'run')} failed: give the same command again", file=sys.stderr)
     return failed[0] if failed else 0
 
 

@@ -1,5 +1,6 @@
 """Several runs of one command: all are checked before the first, one that fails stops no other, a stop ends all."""
 
+import logging
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import rtpo.verl_harness.session as session
 from analysis import make_tables
 from experiments import train
 from rtpo.errors import MachineError, Stopped
+from rtpo.run import cli
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.records import RunFolder
 
@@ -112,3 +114,22 @@ def test_after_a_failed_run_the_next_has_a_backend_of_its_own(monkeypatch: pytes
         with pytest.raises(type(failure), match=str(failure)), session.closed_on_failure():
             raise failure
         assert (session._open is None) is is_closed
+
+
+def test_submitits_jobs_run_what_they_are_given_and_sacct_fails_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On this machine, as other processes; SLURM differs in how they are started."""
+    jobs = ["hydra/launcher=submitit_local", f"hydra.launcher.submitit_folder={tmp_path / 'jobs'}"]
+    typed = ["-m", *jobs, f"hydra.sweep.dir={tmp_path}", f"results={tmp_path}", "algorithm=rtpo", "seed=0,1"]
+    monkeypatch.setattr(sys, "argv", ["train.py", *typed])
+
+    def run(place: Path) -> None:
+        place.write_text("run")
+
+    assert cli.with_configuration("train", "", lambda tree: Path(tree.results, f"seed{tree.seed}"), run) == 0
+    assert sorted(path.name for path in tmp_path.glob("seed*")) == ["seed0", "seed1"]
+    for call in (1, 2, 3):
+        logging.getLogger("submitit").warning(f"Call #{call} - Bypassing sacct error, status may be inaccurate.")
+    logging.getLogger("submitit").warning("something else")
+    assert [record.getMessage()[:7] for record in caplog.records if record.name == "submitit"] == ["Call #1", "somethi"]
