@@ -17,7 +17,7 @@ class TokenScores:
 
     logprobs: Floats
     entropy: Floats  # empty for the reference policy
-    computed_tokens: int  # by the forward pass, a shared prefix once; 0 if an optimizer step's own pass gave the scores
+    computed_tokens: int  # by the forward pass, shared prefixes once; 0 for scores of an optimizer step
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class Backend(Protocol):
         ...
 
     def score(self, packed: Packed, *, apart: bool = False, shift: int = 0) -> TokenScores:
-        """Score a packed batch's trained tokens. For comparisons `apart` computes every row by itself, and `shift` is
-        added to all positions, which changes rounding only. Raises ConfigError for a shift if positions are not
-        rotary."""
+        """Score a packed batch's trained tokens. Two options serve comparisons. `apart` computes each row by itself.
+        `shift` is added to all positions, which changes rounding only. Raises ConfigError for a shift if positions are
+        not rotary."""
         ...
 
     def reference(self, packed: Packed) -> TokenScores:
@@ -77,7 +77,7 @@ class Backend(Protocol):
         ...
 
     def save(self, folder: Path) -> None:
-        """Weights, optimizer and the trainer's random state. Raises MachineError when they cannot be written."""
+        """Write weights, optimizer and the trainer's random state. Raises MachineError when they cannot be written."""
         ...
 
     def load(self, folder: Path) -> None:

@@ -54,11 +54,11 @@ PAPER_DECODING = Sampling(temperature=0.6, top_p=0.95)
 class Request:
     """One turn to generate.
 
-    context_ids: [n] c_k, n >= 1; used as they are.
+    context_ids: [n] the context c_k, n >= 1; used unchanged.
     seed:        of this request alone; with the context and the weights it decides the output.
     session:     the rollout's uid.
-    route:       of the path it was forked from, or its own. An engine of several replicas answers a route on one of
-                 them, which holds the keys and values of the shared prefix.
+    route:       uid of the rollout that it was forked from, or its own. An engine of several replicas answers equal
+                 routes on the same one, which holds the keys and values of the shared prefix.
     """
 
     context_ids: Ids
@@ -98,8 +98,8 @@ class Engine(Protocol):
 class BatchingEngine:
     """An engine that answers lists of requests, one list at a time.
 
-    A call has all requests that were made since the call before began. It starts when no other has come for `delay`
-    seconds; with no delay, when every episode that is ready now has made its own.
+    A call takes all requests made since the previous call began. It starts once no request has come for `delay`
+    seconds. Without a delay, it starts once every episode that is ready now has made its request.
     """
 
     def __init__(self, call: Callable[[list[Request]], Awaitable[list[Generation]]], delay: float = 0.0) -> None:

@@ -32,15 +32,15 @@ from rtpo.types import Ids, StopReason, as_ids
 BLOCK_ROWS: Final = 128
 """the most rows of a block, so that a small model's keys and values fit the processor's cache"""
 LARGE_MODEL: Final = 1 << 24
-"""parameters from which blocks run one after another, each on all threads: weights that exceed the processor's cache
-are best read once for many rows"""
+"""models with at least this many parameters run blocks one after another, each on all threads: weights that exceed the
+processor's cache are best read once for many rows"""
 LARGE_MODEL_ROWS: Final = 256
 """the most rows of a large model's block, which bounds the logits in memory"""
 FEW_ROWS: Final = 32
 """fewer rows are not split among threads: a step costs hardly less for them"""
 BLOCK_BYTES: Final = 1 << 30
-"""bound of the keys and values of blocks that run together, as if no context were shared; a block of one row may exceed
-it. While blocks start, those of contexts exist three to four times: as prompts, padded, and in the blocks' lines"""
+"""most bytes of keys and values in blocks that run together, as if no context were shared. A block of one row may have
+more. While blocks start, contexts' keys and values exist 3 to 4 times: as prompts, padded, and in the blocks' lines"""
 KEEP_ROWS: Final = 0.85
 """finished rows are dropped when fewer than this share is running: dropping copies the cache"""
 
@@ -52,9 +52,9 @@ _Each = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterable[Any]]
 class _Rows:
     """The rows of a block that are still running, one entry a row.
 
-    Rows that share a context multiply its keys in one product. They stand in a grid of [C, width] places; a context of
-    many rows has several lines, each with a copy of the keys and values. If each line has one row, it holds the row's
-    outputs too, and one product covers all.
+    Rows that share a context multiply its keys in one product. They stand in a grid of [C, width] places. A line of the
+    grid holds one context's keys and values; a context of many rows has several lines, each with a copy. If each line
+    has one row, it also holds the row's outputs, and one product covers all.
     """
 
     def __init__(self, requests: Sequence[Request], context: Indices, kv: Tensor) -> None:
@@ -67,11 +67,11 @@ class _Rows:
         self.running = torch.ones(len(requests), dtype=torch.bool)
         outputs = int(self.limits.max())
         self._is_sliced = kv.dtype == torch.float32
-        """whether a product of the columns so far reads them where they are; oneDNN copies parts of other types"""
+        """whether products take only the columns so far: float32 is read in place, oneDNN copies other types"""
         self._ahead = torch.full((outputs,), -torch.inf, dtype=kv.dtype)
         """added to scores of outputs: -inf for those that are not drawn yet"""
         self._own: tuple[Tensor, Tensor] | None = None
-        """keys and values of outputs, as below with B for C; None if lines hold them"""
+        """keys and values of outputs, shaped as `keys` and `values` with B for C; None if lines hold them"""
         room = outputs
         if len(requests) > contexts:
             room = 0
@@ -80,7 +80,7 @@ class _Rows:
                 torch.zeros(layers, len(requests), kv_heads, outputs, size, dtype=kv.dtype),
             )
         self.keys = torch.empty(layers, contexts, kv_heads, size, self._columns + room, dtype=kv.dtype)
-        """[layers, C, kv heads, D, P and outputs], transposed: both products then read along the last"""
+        """[layers, C, kv heads, D, P and outputs], transposed so that both products read along the last"""
         self.values = torch.empty(layers, contexts, kv_heads, self._columns + room, size, dtype=kv.dtype)
         """[layers, C, kv heads, P and outputs, D]"""
         self.keys[..., self._columns :] = 0.0
@@ -371,8 +371,8 @@ class Decoder:
 
 @contextmanager
 def _workers(threads: int) -> Iterator[_Each]:
-    """A `starmap` over `threads` threads, on each of which torch's operators use one thread: those of a small model
-    lose more than they gain by using several."""
+    """A `starmap` over `threads` threads. On each, torch's operators use one thread, because several would slow a small
+    model down."""
     if threads == 1:
         yield starmap
         return

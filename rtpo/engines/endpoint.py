@@ -26,8 +26,8 @@ class EndpointSettings:
     tokenizer: str | None = None  # the folder of the model's tokenizer, with its chat template
     key_variable: str | None = None  # environment variable with the key, which is written nowhere; null: no key
     dialect: Literal["vllm", "openai"] = "vllm"
-    """vllm: request sampled ids, name the stop token by id, in fields of vLLM and SGLang; openai: OpenAI's fields
-    only"""
+    """vllm: request sampled ids and name the stop token by id, in fields that vLLM and SGLang have. openai: use only
+    OpenAI's fields"""
     requests: RequestSettings = field(default_factory=lambda: RequestSettings(timeout_seconds=1800.0))
     """the timeout is for one turn, in each try"""
 
@@ -66,8 +66,8 @@ class EndpointEngine:
         self._source: IdSource | None = None
 
     def check(self) -> IdSource:
-        """Request one token; return where ids come from, which must be the same in every later reply. Not for use
-        within an event loop. Raises MachineError."""
+        """Request one token; return where ids come from. Later replies must have the same source. Do not call it in
+        an event loop. Raises MachineError."""
         ids = as_ids(self._tokenizer.encode("1 + 1 =", add_special_tokens=False))
         try:
             reply = asyncio.run(self._ask(Request(ids, Sampling(max_tokens=1), seed=0, session="check", route="check")))

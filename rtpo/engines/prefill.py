@@ -18,7 +18,7 @@ from rtpo.engines.transformer import Transformer
 from rtpo.types import Ids
 
 PREFILL_TOKENS: Final = 2048
-"""contexts are prefilled in pieces of at most this many tokens and one context more, which bounds activations"""
+"""contexts are prefilled in pieces, which bounds activations: each has at most this many tokens plus one context"""
 FEW_TOKENS: Final = 256
 """fewer tokens are not split among threads"""
 BATCH_SCORES: Final = 1 << 16
@@ -152,7 +152,7 @@ def prefill(model: Transformer, contexts: Sequence[Ids], begun: Sequence[Tensor 
 
 
 class _AttentionBatch(NamedTuple):
-    """Queries that attend along paths of like size, padded to the largest: [contexts, queries] and [contexts, P]."""
+    """Queries and the paths of similar length that they attend along, padded: [contexts, queries] and [contexts, P]."""
 
     queries: Tensor
     path: Tensor

@@ -12,12 +12,12 @@ from rtpo.errors import NonFinite
 
 ALL = torch.iinfo(torch.int64).max
 LARGE_VOCABULARY = 4096
-"""size from which probabilities are summed in chunks, and only one chunk is searched token by token"""
+"""vocabularies of at least this size are summed in chunks, and only one chunk is searched token by token"""
 CHUNK = 256
 
 
 class Sampler:
-    """The sampling settings of B rows; `requests` gives one a row."""
+    """The sampling settings of B rows. `requests` holds one request for each row."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
         sampling = [request.sampling for request in requests]
@@ -65,8 +65,8 @@ class Sampler:
 
 
 def _inverted(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Invert the running sum of weights [B, n] at the share `uniform` [B, 1] of its total. Returns the index, and how
-    far into its weight the sum is, as a share of that weight: both [B, 1].
+    """Find where the running sum of weights [B, n] reaches the share `uniform` [B, 1] of its total. Returns the index,
+    and the share of that index's weight that the sum includes: both [B, 1].
 
     A uniform is at most 1 - 2**-52, so that the share is less than the whole and a weight of 0 is never drawn.
     """
@@ -78,8 +78,8 @@ def _inverted(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _inverted_in_chunks(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """As `_inverted`, by the sums of chunks first and then within one chunk: a running sum in float64 over a large
-    vocabulary would take longer than the rest of a draw."""
+    """The same as `_inverted`, first over the sums of chunks, then within one chunk. A running sum in float64 over
+    a large vocabulary would take longer than the rest of a draw."""
     count = weights.shape[1]
     whole = count // CHUNK * CHUNK
     sums = weights[:, :whole].unflatten(1, (-1, CHUNK)).sum(-1)

@@ -81,7 +81,7 @@ def architecture_of(config: PreTrainedConfig) -> Architecture:
         rope_theta=rope["rope_theta"],
         has_tied_embeddings=config.tie_word_embeddings,
         has_qk_norm=kind == "qwen3",
-        has_qkv_bias=kind == "qwen2" or has_bias,  # Qwen2 has them, which no field says
+        has_qkv_bias=kind == "qwen2" or has_bias,  # Qwen2 always has them, and no field says so
         has_output_bias=kind != "qwen2" and has_bias,
         has_mlp_bias=bool(getattr(config, "mlp_bias", False)),
     )
@@ -128,7 +128,7 @@ class Transformer:
         self._norm = self._place("model.norm.weight", torch.empty(member.hidden))
         self._stack = [self._allocate(f"model.layers.{index}.") for index in range(self.layers)]
         self._laid_out: dict[int, Tensor] = {}
-        """matrices by their address, laid out as oneDNN reads them: otherwise every product in bf16 does it again"""
+        """matrices by their address, in oneDNN's layout: otherwise every product in bf16 would convert them again"""
 
     @property
     def parameters(self) -> int:
@@ -185,7 +185,7 @@ class Transformer:
         """Copy in a full set of weights, of any float type. Each is copied as it comes: the iterable may reuse memory.
 
         Raises DataError for a missing, unknown or misshapen tensor, and for a head that differs from the embeddings
-        where the config ties them; the weights are then a mixture not to be used.
+        where the config ties them; do not use the weights then: old and new are mixed.
         """
         missing = set(self._targets)
         for name, tensor in weights:

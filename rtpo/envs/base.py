@@ -11,7 +11,7 @@ from rtpo.types import Feedback, Grade, Opening, Snapshot, StopReason, Task
 
 @dataclass(frozen=True)
 class Settings:
-    """An environment's settings, built from `task.settings`. This class is for an environment without settings."""
+    """An environment's settings, built from `task.settings`. An environment without settings uses this class itself."""
 
     def problems(self, path: str) -> list[str]:
         """A sentence for each invalid value, naming its field under `path`."""
@@ -28,21 +28,21 @@ class Env(Protocol):
 
     Contract, tested for every registered environment: after `restore`, the same replies give the same feedback and
     snapshot digests as in the original episode, any number of times. Later steps never change a snapshot. Random draws
-    come from `path_seed` and stay in the state, so the contract holds for paths with the same seed.
+    depend on `path_seed` and are stored in the state. So the contract holds for paths with the same seed.
     """
 
     path_seed: int | None
-    """unique to the path, set before `reset` or `restore`; None in an evaluation, which tosses no coins (`toy.luck`)"""
+    """unique to the path, set before `reset` or `restore`. None in an evaluation: then `toy.luck` tosses no coins"""
 
     async def reset(self, task: Task) -> Opening:
-        """Begin the episode; returns S_0."""
+        """Begin the episode; returns its opening, S_0."""
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
         """Answer the policy's decoded reply (thinking included). Raises InfrastructureError if a tool cannot be
-        reached, and never blames the policy for it."""
+        reached. Such a failure never counts as the policy's mistake."""
 
     def snapshot(self) -> Snapshot:
-        """The current state, snap_k."""
+        """The current state as a snapshot, snap_k."""
 
     def restore(self, task: Task, snapshot: Snapshot) -> None:
         """Continue from a snapshot of an episode of `task`."""
@@ -55,7 +55,7 @@ class Env(Protocol):
 class Environment:
     """How to make an environment and get its tasks."""
 
-    make: Callable[[Any, int], Env]  # (settings, K) -> a new environment
+    make: Callable[[Any, int], Env]  # (settings, max_turns) -> a new environment
     read: Callable[[Path], list[Task]]  # the tasks of a data file; raises DataError naming the line
     generate: Callable[[str, int, int], list[Task]] | None = None  # (split, count, seed) -> tasks; None: only files
     split_key: Callable[[Task], str] = attrgetter("question")  # decides a task's split (`rtpo.core.splits`)

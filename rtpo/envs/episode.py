@@ -64,7 +64,7 @@ class Answering:
     """The state of an `AnswerEpisode`."""
 
     uid: str  # the task's
-    past: tuple[tuple[str, str], ...] = ()  # earlier calls: (tool, arguments in JSON), or a toy task's (call, answer)
+    past: tuple[tuple[str, str], ...] = ()  # earlier calls: (tool, arguments in JSON); in toy tasks (call, answer)
     final: str | None = None  # the final reply's visible text
 
     @property

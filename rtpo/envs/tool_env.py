@@ -14,7 +14,7 @@ from rtpo.types import Feedback, Message, Opening, StopReason, Task, ToolUse
 class ToolEnv(AnswerEpisode):
     """One question. A reply makes calls, which are answered in order, or is final.
 
-    A final reply stopped by itself and makes no call. An invalid call, or one beyond `calls_per_reply`, is not run: its
+    A final reply is not cut and makes no call. An invalid call, or one beyond `calls_per_reply`, is not run: its
     answer says what is wrong. instructions: the system message, which must state `calls_per_reply`.
     """
 

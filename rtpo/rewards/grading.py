@@ -2,8 +2,8 @@
 
 math-verify limits time with SIGALRM. Outside a main thread that raises; in a main thread it turns a slow comparison
 into "not equal". Either way a wrong 0 can go unnoticed. Here children grade without SIGALRM, and the kernel limits
-their CPU time. A failed comparison is UNGRADABLE, never 0, unless the answer alone caused it: then the same grader can
-still compare the gold with itself and with another answer.
+their CPU time. A failed comparison is UNGRADABLE, never 0, unless the answer alone caused it. The answer alone is the
+cause if the same grader can still compare the gold with itself and with another answer.
 """
 
 import atexit
@@ -27,7 +27,7 @@ _PACKAGES = Path(__file__).parents[2]
 """the folder that the child imports this project from"""
 START_SECONDS: Final = 120.0
 STALL: Final = 30.0
-"""wall-clock seconds to wait per second of the CPU limit; a child that takes longer must be stopped or starved"""
+"""wall-clock seconds to wait per second of the CPU limit; a child that takes longer has been stopped or starved"""
 SHOWN_CHARACTERS: Final = 100
 RIGHT, WRONG, UNREADABLE_ANSWER, UNREADABLE_GOLD = "right", "wrong", "unreadable answer", "unreadable gold"
 _VERDICTS: Final = (RIGHT, WRONG, UNREADABLE_ANSWER)
@@ -41,7 +41,7 @@ class _NoVerdict:
     """Why a comparison has no verdict."""
 
     why: str  # in a few words
-    cause: Literal["time", "expressions", "gold", "outside"]  # outside: neither the limit nor gold and answer
+    cause: Literal["time", "expressions", "gold", "outside"]  # outside: not the limit, gold or answer
 
 
 class MathGrader:
@@ -75,7 +75,7 @@ class MathGrader:
     def grade(self, golds: tuple[str, ...], answer: str) -> Grade:
         """Grade an answer: 1 if it equals one of `golds`, else 0. All are the contents of `\\boxed{}`.
 
-        An unreadable answer gets 0. The 0 is spoiled if the answer alone exceeded the time or memory limit, made
+        An unreadable answer gets 0. The 0 is `spoiled` if the answer alone exceeded the time or memory limit, made
         math-verify raise, or ended its process. The grade is UNGRADABLE if no gold is equal and a comparison failed for
         another reason: the gold is unreadable, it fails with any answer, or the child was killed twice from outside.
 
@@ -110,7 +110,7 @@ class MathGrader:
             child.end()
 
     def _forget(self) -> None:
-        """In a forked process: drop the parent's children, and replace locks that no thread would release."""
+        """In a forked process: drop the parent's children, and replace locks: their holders were not forked."""
         for child in self._children:
             child.pipe.close()
         self._children, self._idle = [], []
@@ -186,7 +186,7 @@ class _Child:
         self.pipe, theirs = socket.socketpair()
         paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
         try:
-            # a new session, so that Ctrl-C reaches only the run, which finishes its phase
+            # a new session: Ctrl-C then stops not the child but only the run, which first finishes its phase
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(CHILD)],
                 stdin=theirs.fileno(),

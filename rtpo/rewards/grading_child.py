@@ -43,7 +43,7 @@ class Request(TypedDict):
 
 
 def _unspaced(text: str) -> str:
-    """A list with dots without white space, to compare as text: math-verify compares only the ends of such a list."""
+    """A list with dots, without its white space. Compare it as text: math-verify compares only such a list's ends."""
     return re.sub(r"\s|\\[,;! ]|\\(?=[lc]?dots)|(?<=\\)[lc](?=dots)|[lc](?=dots)", "", text)
 
 
@@ -106,8 +106,8 @@ def _excludes_or_bounds(gold: str, answer: str) -> bool:
 
 
 def in_form_of(gold: Any, answer: Any) -> Any:
-    """The answer in the gold's form: a point as a row or column vector if the gold is one, and 5 = x as x = 5 if the
-    gold is not an equation."""
+    """The answer in the gold's form: a point as a row or column vector if the gold is a vector, and 5 = x as x = 5 if
+    the gold is not an equation."""
     if isinstance(gold, MatrixBase) and 1 in gold.shape:
         ends = answer.args[:2] if isinstance(answer, Interval) and answer.is_open else None
         entries = answer.args if isinstance(answer, Tuple) else ends

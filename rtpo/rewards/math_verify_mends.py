@@ -22,7 +22,7 @@ _DIGITS: Final = 60
 _TOLERANCE: Final = Rational(1, 10**40)
 _PRIMES: Final = (2, 3, 5, 7, 11, 13)
 _DIVISORS: Final = (17, 3)
-"""of the primes, for points of different sizes"""
+"""primes are divided by these, so that test points differ in size"""
 _MOST_SYMBOLS: Final = 4
 
 _numeric_eq = grader.sympy_numeric_eq
@@ -61,8 +61,8 @@ def _has_branches(side: Expr) -> bool:
 
 
 def _are_equal_where_real(left: Expr, right: Expr, symbols: list[Symbol]) -> bool:
-    """Whether both sides agree at all test points (each sign, two sizes), at least two. Points where a side is not real
-    are skipped, unless a side contains i."""
+    """Whether both sides agree at all test points (each sign, two sizes). At least two must count: points where a side
+    is not real are skipped, unless a side contains i."""
     is_complex = left.has(I) or right.has(I)
     compared = 0
     for divisor in _DIVISORS:

@@ -116,7 +116,7 @@ def _f1(predicted: Tokens, gold: Tokens) -> float:
 
 
 def _span_f1(predicted: Tokens, gold: Tokens) -> float:
-    """The largest token F1 of a span of `predicted`. If either side is yes or no, it is `_f1`: many texts have those.
+    """The largest token F1 of a span of `predicted`. If either side is yes or no, it is `_f1`: many texts hold these.
 
     The best span with m common tokens is the shortest one. A sliding window finds it, so the whole search takes
     O(|predicted| |gold|).

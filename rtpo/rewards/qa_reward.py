@@ -28,7 +28,7 @@ class QASettings:
 
 
 class QAReward:
-    """Grades predictions. All instances with the same settings share one judge, so making one is cheap."""
+    """Grades predictions. All instances with the same settings share one judge, so another instance is cheap."""
 
     def __init__(self, settings: QASettings) -> None:
         self._kind = settings.kind

@@ -14,7 +14,7 @@ _COMMAND: Final = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}|\\[,;: ]")
 
 def equal_times(gold: str, answer: str) -> bool | None:
     """Whether both are the same clock time, such as 3:45, or the same ratio, such as 4 : 6 : 8. None if the gold is
-    neither, or a ratio of two numbers whose quotient the answer may be."""
+    neither, or if it is a ratio of two numbers and the answer may be its quotient."""
     gold, answer = _plain(gold), _plain(answer)
     if time := _CLOCK.fullmatch(gold):
         other = _CLOCK.fullmatch(answer)

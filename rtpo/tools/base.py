@@ -15,7 +15,7 @@ class ToolResult:
 
     outcome: ToolOutcome  # never INFRASTRUCTURE: the tool raises InfrastructureError instead
     output: str  # the text for the policy
-    is_over: bool = False  # the episode's later calls do not build on this call
+    is_over: bool = False  # the episode's later calls ignore this call
 
 
 class Tool(Protocol):
@@ -35,7 +35,7 @@ class Tool(Protocol):
         """Answer a call whose arguments fit the schema. Raises InfrastructureError if the tool cannot be reached after
         its own retries.
 
-        earlier: arguments of the episode's earlier calls of this tool, without those that are over or were not run.
+        earlier: arguments of the episode's earlier calls of this tool, except those not run or whose result `is_over`.
         """
         ...
 

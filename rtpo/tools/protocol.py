@@ -14,17 +14,17 @@ from rtpo.types import Message, ToolOutcome, ToolUse
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 SHAPE = '{"name": ..., "arguments": {...}} between tool_call tags'
-"""tells the policy how to write a call, without tags, which `rtpo.core.chat` would break up"""
+"""tells the policy how to write a call; only names the tags, because `rtpo.core.chat` would break them up"""
 CUT = Message("tool", "Error: the reply was cut at its token limit.")
 """answers a reply that was cut before its first whole call"""
 _DECODER = json.JSONDecoder()
 _TAG, _CLOSED = re.compile(rf"{OPEN}\s*|{CLOSE}"), re.compile(rf"\s*{CLOSE}")
 _PART = 1 << 16
-"""characters to decode first. A decoding error counts all lines before it: decoding the whole text for each of many
-errors would take quadratic time."""
+"""how many characters to decode first. Each decoding error counts all lines before it. So decoding the whole text
+each time would take quadratic time."""
 _LONGEST_QUOTE = 200
 DEEPEST = 20
-"""nesting of arguments; much deeper JSON could be written but not read again"""
+"""most levels of nested arguments; much deeper JSON could be written but not read again"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def refusal(
     call: Call | Malformed, schemas: Mapping[str, Mapping[str, Any]], number: int, most: int
 ) -> tuple[str, ToolUse] | None:
     """The answer to a reply's call `number` (from 0) if it must not be run, else None. It must not run if it is
-    unreadable, names no tool of `schemas`, does not fit its schema, or follows `most` other calls of the reply."""
+    unreadable, names no tool of `schemas`, does not fit its schema, or the reply has `most` calls before it."""
     if isinstance(call, Malformed):
         return f"Error: {call.why}. Write {SHAPE}.", ToolUse("", ToolOutcome.MALFORMED)
     if call.name not in schemas:

@@ -53,7 +53,7 @@ class VerlBackend:
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
         self._limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
         described = omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config
-        # on a CPU a row's own nodes attend to its path only, whatever the size of its tree
+        # on a CPU attention does not cost more in a larger tree: a row's own nodes attend only to its path
         self._even = EVEN * int(described.hidden_size) if settings.trainer.device == "cuda" else 2**40
         self._apart = why_not_trees(described) is not None
         self._is_rotary = getattr(described, "rope_parameters", None) is not None
@@ -85,7 +85,7 @@ class VerlBackend:
         self._sync = CheckpointEngineManager(checkpoint_engine, self._workers, self._replicas)
         self.engine = self._connect()
         if self._is_embedded:
-            # waits until the servers are up, so that no run's first synchronisation does
+            # waits until the servers are up; otherwise a run's first synchronisation would
             asyncio.run(_clear_caches(self._replicas))
         self.is_serving = True
         self._free_the_device()
@@ -108,7 +108,7 @@ class VerlBackend:
     def _manager(self) -> type[LLMServerManager]:
         if self._is_embedded:
             return rollout_server.EmbeddedServers
-        from rtpo.verl_harness.vllm_server import VllmServers  # needs vLLM, which the CPU set does not have
+        from rtpo.verl_harness.vllm_server import VllmServers  # needs vLLM, which a CPU install lacks
 
         return VllmServers
 

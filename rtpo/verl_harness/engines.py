@@ -20,7 +20,7 @@ STOP_REASONS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
 
 
 def embedded_engine(servers: Sequence[Any], delay: float) -> BatchingEngine:
-    """The embedded servers as one engine; a route stays on one server. delay: as of BatchingEngine."""
+    """The embedded servers as one engine; a route stays on one server. delay: as in BatchingEngine."""
 
     async def call(requests: list[Request]) -> list[Generation]:
         shares: dict[int, list[int]] = {}
@@ -87,7 +87,7 @@ class VllmEngine:
 def largest_logprobs(positions: Sequence[Mapping[int, Any]], count: int) -> Floats:
     """The largest log-probs: [len(positions), count], descending, -inf where a position has fewer.
 
-    positions: of each, vLLM's `Logprob`s by token id: its `count` largest, and the sampled token's if it is smaller.
+    positions: vLLM's `Logprob`s by token id, at each the `count` largest, and the sampled token's if it is smaller.
     """
     values = np.full((len(positions), count), -np.inf, np.float32)
     for row, position in zip(values, positions, strict=True):
@@ -99,21 +99,21 @@ def largest_logprobs(positions: Sequence[Mapping[int, Any]], count: int) -> Floa
 def wait_for_weights(sending: Sequence[Any], servers: Sequence[Any], every: float = 5.0) -> None:
     """Wait until the trainer's workers have sent their weights to the `VllmServer`s.
 
-    sending: Ray's references to the workers' calls. servers: asked for failures `every` so many seconds, since verl's
-    sender waits for ever for a vLLM that failed to take weights. Raises InfrastructureError for a failed server, and
-    what a worker raised.
+    sending: Ray's references to the workers' calls. servers: asked for failures at intervals of `every` seconds, since
+    verl's sender waits for ever for a vLLM that failed to take weights. Raises InfrastructureError for a failed server,
+    and what a worker raised.
     """
     waiting = list(sending)
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=every)
-        ray.get(done)  # raises one worker's error, for which the others would wait
+        ray.get(done)  # raises a failed worker's error; the others would wait for that worker
         if waiting:
             ray.get([server.check_workers.remote() for server in servers])
 
 
 @contextmanager
 def first_error() -> Iterator[None]:
-    """Raise the error before a BufferError in its place. When a transfer of weights fails, verl closes shared memory
+    """Raise, instead of a BufferError, the error before it. When a transfer of weights fails, verl closes shared memory
     that the failed frame still uses, and Python refuses."""
     try:
         yield

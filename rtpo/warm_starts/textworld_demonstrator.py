@@ -30,7 +30,7 @@ THOUGHTS: Final = {
     "put": ("I have the {object}. It goes on the {tool}.", "The {object} goes on the {tool}."),
     "insert": ("I have the {object}. It goes into the {tool}.", "The {object} goes into the {tool}."),
 }
-"""thoughts by a command's verb. object, tool: of the command. sought: the next object, behind doors and lids"""
+"""thoughts by a command's verb. object, tool: the command's. sought: the next object wanted, behind doors and lids"""
 ON_THE_WAY: Final = ("go ", "open ", "unlock ")
 JOINTS: Final = (" with ", " from ", " on ", " into ")
 

@@ -49,7 +49,7 @@ class CopyOnReadTable(dict[str, Any]):
     def __init__(self, records: Mapping[str, Any]) -> None:
         super().__init__(records)
         self.copied: set[str] = set()  # keys of copied and new records
-        self.unsupported = ""  # the operation it refused: the package reports the error as the call's own
+        self.unsupported = ""  # the operation it refused; kept because the package turns the error into a failed call
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.copied:
@@ -175,7 +175,7 @@ def _text(record: Any) -> str:
 
 
 def _refusal(name: str, arguments: Mapping[str, Any]) -> str:
-    """Why the package's calculator, which runs in this process, must not get a call; empty if it may."""
+    """Why a call must not reach the package's calculator, which runs in this process; empty if it may."""
     expression = arguments.get("expression")
     if name != "calculate" or not isinstance(expression, str):
         return ""

@@ -1,4 +1,4 @@
-"""Finds and loads the tau2-bench that the user installed, and tells it from another package named tau2.
+"""Finds and loads the tau2-bench that the user installed, and rejects any other package named tau2.
 
 It is not a dependency of this project: it needs Python 3.12 and is installed from a commit, not from the package index.
 Its data lie beside its source.

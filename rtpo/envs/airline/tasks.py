@@ -1,8 +1,8 @@
 """Reads the airline domain's task files, and says which tasks reward an agent that does nothing (docs/run/tasks.md).
 
 The reward is DB times COMMUNICATE. DB is 1 if the database equals a fresh one after the gold calls. COMMUNICATE is 1 if
-the agent said each required string. So a task without gold writes and required strings rewards an agent that does
-nothing until the user ends the dialogue.
+the agent said each required string. So a task with neither gold writes nor required strings rewards an agent that
+does nothing until the user ends the dialogue.
 """
 
 from dataclasses import dataclass

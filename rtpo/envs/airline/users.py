@@ -127,7 +127,7 @@ class ScriptedUser:
 
 
 def messages(scenario: Scenario, dialogue: Sequence[Said]) -> list[dict[str, str]]:
-    """The chat for the user's model: the user is its assistant, the agent its user."""
+    """The chat for the user's model, in which the user has the role `assistant`, and the agent the role `user`."""
     roles = {"agent": "user", "user": "assistant"}
     return [
         {"role": "system", "content": scenario.prompt},

@@ -4,8 +4,8 @@ A fixed seed determines the base database. A `Database` holds only the records t
 immutable. So all forks share the base, and no fork sees another's writes. The tools check that a record exists or a
 seat is free. They do not check the desk's rules: the agent must follow those.
 
-A key such as `cancel:R1007` and the base determine a wish. All wishes of one user are in one split. Some wishes break
-the desk's rules or are questions: their gold run writes nothing.
+A wish is determined by a key, such as `cancel:R1007`, and the base. All wishes of one user are in one split. Some
+wishes break the desk's rules or are questions: their gold run writes nothing.
 """
 
 import json
@@ -235,7 +235,7 @@ def wish(key: str) -> Wish:
 
 
 def _booking(key: str, user: str, *route: str) -> Wish | None:
-    """A wish for the cheapest flight. None unless the user exists and one of several flights is cheapest."""
+    """A wish for the cheapest flight. None without such a user, without two flights, or if two are the cheapest."""
     origin, destination, day = route
     departures = sorted(Database().free(*route), key=lambda departure: departure.price)
     users = {reservation.user for reservation in _reservations()}
@@ -247,7 +247,7 @@ def _booking(key: str, user: str, *route: str) -> Wish | None:
 
 
 def _of_reservation(key: str, kind: str, reservation: Reservation) -> Wish:
-    """A wish about a reservation. `find` cancels one without naming it."""
+    """A wish about a reservation. A wish of kind `find` cancels it without naming it."""
     identity, cancels = reservation.key, kind in ("cancel", "find") and reservation.insured
     says, tools = {
         "cancel": (f"Cancel my reservation {identity}. What is the refund?", ("get_reservation", "cancel")),

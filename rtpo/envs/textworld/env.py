@@ -42,7 +42,7 @@ _BLANK = re.compile(r"\s*\n\s*")
 class TextWorldSettings(Settings):
     """Settings of the textworld task."""
 
-    games: Family = field(default_factory=Family)  # for experiments/prepare_data.py; existing games are not checked
+    games: Family = field(default_factory=Family)  # for experiments/prepare_data.py; a run does not check its games
     interpreters: Count | None = None  # processes that play all episodes; null: one per available CPU
 
     def problems(self, path: str) -> list[str]:

@@ -66,7 +66,7 @@ class Interpreters:
             child.end()
 
     def _forget(self) -> None:
-        """In a forked process: drop the parent's children, and replace locks that no thread would release."""
+        """In a forked process: drop the parent's children, and replace locks: their holders were not forked."""
         for child in self._idle:
             child.pipe.close()
         self._idle = []
@@ -80,7 +80,7 @@ class _Child:
     def __init__(self) -> None:
         self.pipe, theirs = socket.socketpair()
         try:
-            # a new session, so that Ctrl-C reaches only the run, which finishes its phase
+            # a new session: Ctrl-C then stops not the child but only the run, which first finishes its phase
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(CHILD)],
                 stdin=theirs.fileno(),

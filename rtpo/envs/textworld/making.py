@@ -97,7 +97,7 @@ def _games(folder: Path, family: Family, split: str) -> Iterator[GameRow]:
 
 
 def make_game(folder: Path, family: Family, seed: int) -> GameRow | None:
-    """Make a seed's game in a folder, unless it exists. None if the package makes no game that its walkthrough wins."""
+    """Make a seed's game in a folder, unless it exists. None if it cannot be made or its walkthrough does not win."""
     from textworld.generator import QuestGenerationError
 
     row_file = folder / f"{seed}.row.json"

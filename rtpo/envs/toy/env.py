@@ -19,9 +19,9 @@ Exchange = tuple[str, str]
 
 
 class ToyEnv(AnswerEpisode):
-    """One problem. A reply makes one call between the tool tags, in the task's own words, or is final.
+    """One problem. A reply makes one call between the tool tags, in the task's own syntax, or is final.
 
-    A final reply stopped by itself and makes no call. It is right if its last `\\boxed{}` holds the answer. A reply
+    A final reply is not cut and makes no call. It is right if its last `\\boxed{}` holds the answer. A reply
     with several calls, or with a call that the tool cannot read, is malformed. Raises ConfigError if the settings toss
     a coin after a turn beyond `max_turns`.
     """

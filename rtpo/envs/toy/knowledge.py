@@ -2,7 +2,7 @@
 
 A problem's facts are a hash of the whole problem, so a policy cannot memorise them. The first search for a query
 returns a distractor with probability `DISTRACTED`: a true fact about another relation or entity. A hash of problem and
-query decides whether and which, so all episodes of a problem share one world.
+query decides whether it does and which fact it returns. So all episodes of a problem share one world.
 """
 
 import re
@@ -97,7 +97,7 @@ def _other(words: tuple[str, ...], word: str, number: int) -> str:
 
 
 def _read(question: str) -> Problem | None:
-    """The problem of a question; None if it states none. Raises DataError if it needs more than MAX_TURNS turns."""
+    """The problem that a question states, if any. Raises DataError if the problem needs more than MAX_TURNS turns."""
     match = _QUESTION.fullmatch(question)
     if match is None:
         return None

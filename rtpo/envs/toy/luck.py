@@ -1,7 +1,7 @@
-"""Luck, a setting of the toy tasks: it adds noise to the return that no turn of the policy causes.
+"""Luck, a setting of the toy tasks: it adds noise to the return, which no turn of the policy causes.
 
-After some turns the environment tosses a coin, which the policy does not see. Coins are part of the state: siblings
-share the coins tossed before their boundary, and toss their own after it. A path's own seed decides its coins.
+After some turns the environment tosses a coin, which the policy does not see. Coins are part of the state: paths
+forked from one state share the coins tossed before the fork, and toss their own after it. A path's seed decides them.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Luck:
     return's mean and variance do not depend on the number of faces."""
 
     turns: tuple[Natural, ...] = ()  # a coin is tossed after each of these turns, counted from 0; empty: no luck
-    size: Positive = 1.0  # reward of heads, where a right answer has 1
+    size: Positive = 1.0  # reward of heads; that of a right answer is 1
     faces: Annotated[int, Ge(2), MultipleOf(2)] = 2  # of a coin; half of them count as heads
 
     def problems(self, path: str) -> list[str]:
@@ -33,7 +33,7 @@ class Luck:
         return problems
 
     def toss(self, path_seed: int, turn: int) -> int:
-        """The face of this path's coin after `turn`. Odd faces are heads; with two faces, True is heads."""
+        """The face of this path's coin after `turn`. Odd faces are heads; with two faces, a bool: True is heads."""
         face = (stream_seed(path_seed, "luck", turn) + 1) % self.faces
         return face == 1 if self.faces == 2 else face
 

@@ -77,7 +77,7 @@ problems, parse_question, read_problems = PROBLEMS.generate, PROBLEMS.parse, PRO
 
 @dataclass(frozen=True)
 class WalkSettings(ToySettings):
-    """Settings of the toy walk. `early` and `late` give the first or last turn as much weight as all other turns."""
+    """Settings of the toy walk. `early` gives the first turn as much weight as all others, `late` the last."""
 
     decided: Literal["early", "even", "late"] = "even"  # which turns carry most of the return
 

@@ -33,7 +33,7 @@ KNOWN_GOOD: Final = "print('whole')"
 
 
 class _Ended(Exception):
-    """A zygote failed; the text says why. begun: number of begun cells, 0 if they did not cause the failure."""
+    """A zygote failed; the text says why. begun: number of cells that began; 0 if no cell caused the failure."""
 
     def __init__(self, why: str, begun: int = 0) -> None:
         super().__init__(why)

@@ -4,7 +4,7 @@ Four processes take part in a call:
 
     keeper   serves all calls: passes on the code, enforces the time limits, reads the output
     zygote   the keeper's child, serves all calls: imports the libraries, forks a program per call (python_program.py)
-    init     process 1 of the call's own PID namespace, which ends with it: `cat` on a pipe of the zygote
+    init     process 1 of the call's own PID namespace, which ends with it; runs `cat` on a pipe of the zygote
     program  runs the code, without privileges, under limits and a system call filter
 
 Only the program runs the policy's code, so the keeper's replies can be trusted. A program can lie only about its own
@@ -65,7 +65,7 @@ class Reply:
     """The result of cells that ran in one process."""
 
     begun: int = 0  # number of cells that began
-    is_done: bool = False  # the last cell ended, and the process had not ended before
+    is_done: bool = False  # the last cell ended before the process did
     is_timed_out: bool = False
     is_out_of_memory: bool = False
     is_given_up: bool = False  # the pool cancelled the call
@@ -170,8 +170,8 @@ class Call:
         (self._handle,) = handles
 
     def run(self, control: socket.socket) -> Reply:
-        """Run the call to its end. A message from the pool, which can only cancel the call, ends it; so does the pool's
-        end."""
+        """Run the call to its end. Any message from the pool cancels the call, and the pool's end
+        ends it."""
         poll = select.poll()
         for end in (control.fileno(), self._handle, *self._readers):
             poll.register(end, select.POLLIN)
@@ -194,7 +194,7 @@ class Call:
         finally:
             self._end()
         reply = self._reply
-        # a cell that forges notes and then ends must not count as a later cell
+        # a cell that forges notes and ends the process must not pass for a later cell
         reply.is_done = reply.begun == self._cells and self._done >= self._cells
         reply.output = self._output.text()
         if not reply.failure and not reply.begun:

@@ -51,7 +51,7 @@ _REMOUNT, _BIND = 32, 4096
 _NO_NEW_PRIVILEGES = 38
 _CAPABILITY_VERSION = 0x20080522
 _ABOVE = 64
-"""descriptors move here while the program's own take their places"""
+"""inherited descriptors move to numbers from this on, which frees the program's own numbers"""
 _HIGHEST = 1 << 16
 """descriptors up to here are closed before a program runs; the zygote has only a few"""
 
@@ -263,7 +263,7 @@ def run_program(settings: child.Settings, ends: list[int], home: int, keeper: so
 
 
 def warm_up() -> None:
-    """Let sympy import and cache, once for all programs, what it loads on first use."""
+    """Make sympy load and cache now, once for all programs, what it otherwise loads on first use."""
     import sympy
 
     x = sympy.Symbol("x")
@@ -281,7 +281,7 @@ def serve(settings: child.Settings, keeper: socket.socket, keeper_pid: int) -> N
         os._exit(1)
     if settings.namespaces:
         seal_devices()
-    # move packages behind the standard library: PYTHONPATH, for interpreters that programs start, puts them before it
+    # move packages behind the standard library: PYTHONPATH, set for interpreters that programs start, puts them first
     sys.path[:] = [*(path for path in sys.path if path not in settings.site), *settings.site]
     for define in (site.setquit, site.setcopyright, site.sethelper):
         define()

@@ -1,4 +1,4 @@
-"""The seccomp filter of the Python tool: the system calls that a program may make, in addition to the namespaces.
+"""The Python tool's seccomp filter lists the system calls that a program may make. It adds to the namespaces.
 
 A call that is not listed fails with EPERM. The list leaves out calls that reach:
 
@@ -6,7 +6,7 @@ A call that is not listed fails with EPERM. The list leaves out calls that reach
 - objects that outlive a process: keys, descriptors in flight between sockets, marks on files
 - the host's disks (sync), sockets, other processes of the user
 - kernel parts that programs have escaped through
-- files and folders to change, if there are no namespaces
+- files and folders, to change them, if there are no namespaces
 
 This file goes into the sandbox and uses only the standard library.
 """
@@ -28,7 +28,7 @@ _UNNAMED = 449
 _RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
 _CLONE_DENIED = 0x7E028080
-"""all namespace flags, and CLONE_PARENT: the PID namespace would not end before the zygote reaped such a child"""
+"""all namespace flags, and CLONE_PARENT: the zygote would have to reap such a child before the PID namespace ends"""
 
 Numbers = tuple[int | None, int | None]
 """a call's numbers on x86_64 and aarch64; None if a machine lacks the call"""
@@ -106,13 +106,13 @@ FORKS: dict[str, Numbers] = {"fork": (57, None), "vfork": (58, None)}
 """allowed if a program may start processes"""
 CLONE, CLONE3 = (56, 220), (435, 435)
 SIGNALS = {"kill": (62, 129), "tgkill": (234, 131)}
-"""a program that may not start processes may signal only itself, without SIGKILL: that then comes from outside"""
+"""a program that may not start processes may signal only itself, but not by SIGKILL: a SIGKILL came from outside"""
 _SIGKILL = 9
 FUTEX = (202, 98)
 _FUTEX_PRIVATE = 0x80
 _FUTEX_WAITS = (0, 9, 0x100, 0x109)
-"""FUTEX_WAIT and FUTEX_WAIT_BITSET, by either clock. Waking or moving waiters returns their number: on a page of a file
-that all programs see, this could carry messages. A program that may start processes needs these calls."""
+"""FUTEX_WAIT and FUTEX_WAIT_BITSET, by either clock. Calls that wake or move waiters return their number. On a
+page of a file that all programs see, it could carry messages. Programs that may start processes need these calls."""
 
 
 class _ArgumentRule(NamedTuple):
@@ -126,7 +126,7 @@ class _ArgumentRule(NamedTuple):
 _BY_ARGUMENT = (
     # prctl without PR_SET_PDEATHSIG: a program must end with its parent
     _ArgumentRule((157, 167), 0, (1,), _DENY, _ALLOW),
-    # setrlimit without RLIMIT_CORE: its limit of 1, unlike 0, keeps the host's core dump handler from running
+    # setrlimit without RLIMIT_CORE: it must stay 1, which, unlike 0, keeps the host's core dump handler from running
     _ArgumentRule((160, 164), 0, (_RLIMIT_CORE,), _DENY, _ALLOW),
     # fcntl with F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ: no locks, no signals that the kernel sends to other
     # processes, no larger pipes, leases, or hints that stay with a file

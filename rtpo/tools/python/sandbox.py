@@ -24,8 +24,8 @@ BUBBLEWRAP: Final = "bwrap"
 MESSAGE_SECONDS: Final = 30.0
 """timeout of a message whose transfer has begun"""
 FIRST_USER, USERS = 60706, 478
-"""user ids that distributions leave free. If root starts the interpreters, each runs programs as another of these users
-where possible, because the kernel counts processes per user"""
+"""the first of the user ids that distributions leave free, and their number. The kernel counts processes per user, so
+root's interpreters each run programs under a different id where possible"""
 ENVIRONMENT: Final = {
     "HOME": SCRATCH,
     "LANG": "C.UTF-8",
@@ -43,7 +43,7 @@ _HIDDEN: Final = (SCRATCH, "/dev", _INSIDE)
 _OPTIONS: Final = ("-S", "-s", "-P", "-B", "-u")
 """like -I but with ENVIRONMENT's fixed string hashes, and without the base interpreter's packages"""
 _ROOT_KEEPS = ("CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID")
-"""the zygote's capabilities as root: for namespaces and mounts, and to change user; otherwise only the first counts"""
+"""the zygote's capabilities: the first for namespaces and mounts; the others to change user, which only root does"""
 
 
 def start(settings: Settings) -> tuple[subprocess.Popen[bytes], socket, IO[bytes]]:
@@ -74,7 +74,7 @@ def start(settings: Settings) -> tuple[subprocess.Popen[bytes], socket, IO[bytes
             cwd="/",
             env=ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(settings.site)},
             pass_fds=[theirs.fileno(), *(sources if settings.namespaces else ())],
-            # so that Ctrl-C reaches only the run, which finishes its phase
+            # Ctrl-C then stops not the child but only the run, which first finishes its phase
             start_new_session=True,
         )
     except BaseException:

@@ -76,7 +76,7 @@ class PythonSettings:
         """Run a program that tries to escape, and one that takes too much memory; returns facts for the manifest. Do
         not call it in an event loop.
 
-        user: `reserved` if programs run as a user of their own, `own` if they run as this process's user. Raises
+        user: `reserved` if programs run as a separate user, `own` if they run as this process's user. Raises
         MachineError if a program does not run, or does what the sandbox must prevent.
         """
         is_isolated = self.isolation == "namespaces"

@@ -24,7 +24,7 @@ MOST_CHARACTERS, MOST_WORDS, MOST_RESULTS = 400, 50, 20
 class HttpSettings:
     """Settings of the http backend."""
 
-    url: str | None = None  # of the retriever's `retrieve`
+    url: str | None = None  # of the retriever's endpoint `retrieve`
 
     def problems(self, path: str) -> list[str]:
         return url_problems(self.url, f"{path}.url")

@@ -71,7 +71,7 @@ class SearchSettings:
 
 
 class SearchTool:
-    """A `rtpo.tools.base.Tool` that searches. Tools with the same settings share one world, so making one is cheap."""
+    """A `rtpo.tools.base.Tool` that searches. Tools with the same settings share one world, so a new tool is cheap."""
 
     def __init__(self, settings: SearchSettings) -> None:
         self.world = open_world(settings)
