@@ -67,7 +67,7 @@ def with_forks(harness: Harness, groups: Sequence[Group], config: AnchoredConfig
 
 
 def fork_places(chains: Group, turns: Sequence[int]) -> list[Boundary]:
-    """One boundary for each entry of `turns`, in rotation from the chains that reached this turn. A turn that no chain
+    """One boundary for each entry of `turns`, from the chains that reached this turn, in rotation. A turn that no chain
     reached is left out."""
     places = []
     for number, k in enumerate(turns):
@@ -78,7 +78,7 @@ def fork_places(chains: Group, turns: Sequence[int]) -> list[Boundary]:
 
 def best_fork_turn(groups: Sequence[Group]) -> int | None:
     """The turn t with the largest (1 - f_t) x (turns that chains take from t on): forks there remove the most noise
-    from baselines. None if all returns are equal, or if no fork and its parent are both graded.
+    from baselines. None if all returns are equal, or if no graded fork has a graded parent.
 
     f_t is the share of a return's variance that arises after S_t (docs/results/theory.md). It is estimated as the
     variance between a fork and its parent over the variance between a prompt's chains. 1 - f_t alone would favour late

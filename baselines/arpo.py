@@ -1,7 +1,7 @@
 """ARPO: paths grow turn by turn, and branch more often where the policy is less certain than at the path's first turn.
 
 dH is a turn's entropy minus that of the path's first turn. There are two rules. `probabilistic` (published code): after
-a turn that did not end it, a path branches with probability alpha + beta dH; with alpha = 1 always. `threshold`
+a turn that did not end it, a path branches with probability alpha + beta dH; always if alpha = 1. `threshold`
 (paper): a path branches before a turn if alpha + beta dH > tau. A branch is a new path, so its "first turn" is the
 first that it samples itself. The prompt's mean return includes the path's own.
 """
@@ -76,7 +76,7 @@ def next_starts(
     prompt: Prompt, sampled: Sequence[Sampled], scale: float, rng: np.random.Generator, config: ARPOConfig
 ) -> list[Start]:
     """The starts of a prompt's next turns: the tips of open paths, then new branches. If there are none,
-    one new root, unless `paths` have begun."""
+    one new root, unless `paths` paths have begun."""
     extended: list[Start] = []
     branches: list[Start] = []
     for path, first_entropy in sampled:

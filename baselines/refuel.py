@@ -38,8 +38,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: REFUELConfig) -> None:
 
 
 def pair_rows(firsts: Sequence[Rollout], boundaries: Sequence[Boundary], seconds: Sequence[Group]) -> list[TrainRow]:
-    """Two neighbouring rows for each pair: the turn at the boundary of both paths. A path's advantage is its return
-    minus the pair's mean.
+    """Two neighbouring rows for each pair: each path's turn at the boundary. A path's advantage is its return minus the
+    pair's mean.
 
     A pair is left out if its two turns have the same ids, or if one of its paths could not be graded. A pair with equal
     returns is kept: after the first optimizer step the loss pulls its log-ratios together.

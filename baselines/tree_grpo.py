@@ -15,7 +15,7 @@ Tree = list[Rollout]
 
 @dataclass(frozen=True)
 class TreeGRPOConfig(PathConfig):
-    """trees: M, those of each prompt. expansions: L, rounds of growth. branches: N, new leaves of a tree in each round,
+    """trees: M, for each prompt. expansions: L, rounds of growth. branches: N, new leaves of a tree in each round,
     from nodes drawn with replacement."""
 
     trees: int

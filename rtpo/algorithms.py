@@ -1,6 +1,6 @@
 """The registry of algorithms: every module of PACKAGES with an `ALGORITHM`, under its file's name.
 
-The values of an algorithm's fields stand in configs/algorithm/<name>.yaml alone.
+The values of an algorithm's fields stand only in configs/algorithm/<name>.yaml.
 """
 
 from contextlib import nullcontext

@@ -42,7 +42,7 @@ class NonFinite(RTPOError):
 
 
 class InfrastructureError(RTPOError):
-    """A tool or an engine failed, and the policy is not at fault. status: HTTP's, where a server refused."""
+    """A tool or an engine failed, and the policy is not at fault. status: the HTTP status of a server that refused."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)

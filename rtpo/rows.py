@@ -89,7 +89,7 @@ def trajectory_rows(
 def recorded_rows(row: TrainRow) -> list[TrainRow]:
     """The row's trained tokens in their recorded contexts, one row for each turn; advantages and weights are kept.
 
-    Scores of both split the mismatch into a context part and an engine part (`rtpo.core.mismatch`).
+    Scores in both contexts split the mismatch into a context part and an engine part (`rtpo.core.mismatch`).
     """
     if len(row.turns) == 1 and _is_recorded(row, row.turns[0]):
         return [row]

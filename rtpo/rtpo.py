@@ -27,7 +27,7 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 class RTPOConfig(AlgorithmConfig):
     """trunks: M, the trunks of each prompt.
     group_size: G, 3 or more; G-1 siblings are forked from each boundary.
-    pool_s0: at k = 0, where a prompt's trunks share S_0, compare all its siblings, not each trunk's siblings alone.
+    pool_s0: at k = 0, where a prompt's trunks share S_0, compare all its siblings together, not trunk by trunk.
     sync_every: synchronise once in this many phases, and sample the siblings of these phases at once. null: synchronise
         only before the first phase (the off-policy variant).
     sync_kl: synchronise before a phase only if KL(engine's policy || current policy) exceeds this, in nats a token, on

@@ -56,7 +56,7 @@ class ToolOutcome(StrEnum):
     MEMORY = "memory"
     """the policy's program reached its memory limit"""
     INTERPRETER_ENDED = "interpreter_ended"
-    """the policy's program ended its interpreter at every attempt, while another program ran before and after"""
+    """the policy's program ended its interpreter at every attempt, and then a program known to be good succeeded"""
     REFUSED = "refused"
     """the call was readable, but broke a rule in the policy's prompt and was not run"""
     MALFORMED = "malformed"
@@ -202,7 +202,7 @@ class Boundary:
     """S_k: a place an episode can be continued from, any number of times.
 
     `rollout_uid` names the path it lies on. A tip is the end of a path that is still open: its first
-    continuation extends that path and is not a new rollout (see `budget`).
+    continuation extends that path and is not a new rollout (see `rtpo.harness.budget`).
     """
 
     task: Task
@@ -249,7 +249,7 @@ class Rollout:
         return self.turns[self.start_k :]
 
     def boundary(self, k: int) -> Boundary:
-        """S_k of a turn that this path took, or its tip. Raises IndexError for any other k, as after the last turn."""
+        """S_k of a turn that this path took, or its tip. Raises IndexError for any other k."""
         if self.tip is not None and k == self.tip.k:
             return self.tip
         if not 0 <= k < len(self.turns):

@@ -34,7 +34,7 @@ def _clip_problems(low: float, high: float) -> list[str]:
 
 
 class Loss(Protocol):
-    """The kind of an update's loss and its numbers; `rtpo.core.losses` computes it.
+    """An update's loss: its kind and its numbers. `rtpo.core.losses` computes it.
 
     rows_together: number of consecutive rows in one term of the loss. trains_ties: whether rows whose advantages are
     all 0 have a gradient. old_logprobs, kl: as in `TokenClip`.
@@ -193,7 +193,7 @@ class Harness(Protocol):
     def update(
         self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
     ) -> Update:
-        """Train on rows. Mini-batches hold whole groups, in numbers as equal as possible; each is one optimizer step.
+        """Train on rows. Each mini-batch is one optimizer step and holds whole groups, in numbers as equal as possible.
 
         A mini-batch without any gradient (all advantages 0, no KL) takes no step. before: whether to return the rows'
         log-probs before the update.
@@ -208,7 +208,7 @@ class Harness(Protocol):
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """Fields of every algorithm; each adds its own. Values stand in configs/algorithm/ alone.
+    """Fields of every algorithm; each adds its own. Their values stand only in configs/algorithm/.
 
     name: name of the algorithm's file in rtpo/ or baselines/.
     label: this configuration's name in records and tables.

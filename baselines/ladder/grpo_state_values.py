@@ -85,8 +85,8 @@ def state_credit(harness: Harness, groups: Sequence[Group], config: StateValuesC
 
 
 def fresh_rows(harness: Harness, groups: Sequence[Group], k: int, config: StateValuesConfig) -> list[TrainRow]:
-    """Rows of turn k: for each chain one continuation of its S_k, against the mean return of the boundary's others. The
-    scale is that of the chain's group, so a tied group stays tied."""
+    """Rows of turn k: for each chain one continuation of its S_k, against the mean return of the other continuations.
+    The scale is that of the chain's group, so a tied group stays tied."""
     scale = {
         chain.uid: group_scale([each.reward for each in group], config.normalise_std)
         for group in groups

@@ -13,7 +13,7 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 @dataclass(frozen=True)
 class RTPOVariantsConfig(AlgorithmConfig):
     """trunks: M, anchors for each prompt.
-    group_size: G, 3 or more; G-1 siblings are forked from each boundary that is forked.
+    group_size: G, 3 or more; G-1 siblings are sampled from each forked boundary.
     forked: share of a data step's boundaries that are forked, drawn anew in each step; 1 forks all.
     """
 

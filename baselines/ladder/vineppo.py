@@ -1,6 +1,6 @@
 """VinePPO on GRPO's chains (arXiv 2410.01679): continuations of each later boundary estimate its value.
 
-Continuations are not trained, but charged to the budget: chains are few. V(S_0) is the chains' mean return.
+Continuations are not trained, but they are charged to the budget, so chains are few. V(S_0) is the chains' mean return.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The chat format on token ids: c_0, and what stands between u_k and u_{k+1} (Sec. 3.1 of the paper).
+"""The chat format on token ids: c_0, and the ids between u_k and u_{k+1} (Sec. 3.1 of the paper).
 
 The chat template renders only an episode's opening and the environment's answers. The policy's replies are never
 rendered: their sampled ids are used as they are (`rtpo.core.contexts`).
@@ -24,7 +24,7 @@ TOOL_CALL = "<tool_call>"
 _REPLY = "\u2402reply\u2403"
 _NEWLINE_SPELLINGS = frozenset("\nĊ")
 
-# Openings and answers whose ids are kept: paths of a call share openings, and tools repeat answers.
+# Most openings, and most answers, whose ids are cached: paths of a call share openings, and tools repeat answers.
 _CACHE_SIZE = 1024
 
 
@@ -63,7 +63,7 @@ class ChatFormat:
         if tokenizer.eos_token_id is None:
             raise ConfigError("The tokenizer has no eos token: set `eos_token` to the token that ends a turn.")
         self._stop_text: str = tokenizer.eos_token
-        # tags of thinking and tools are added tokens, but not special ones; an added single character is plain text
+        # thinking and tool tags are added tokens, but not special ones; an added token of one character is plain text
         added = (str(token) for token in tokenizer.added_tokens_decoder.values())
         self._control = tuple(token for token in added if len(token.strip()) > 1)
         self.tags = ThinkTags(
@@ -142,7 +142,7 @@ class ChatFormat:
         return content
 
     def _after_reply(self, messages: Sequence[Message]) -> str:
-        """The text after a reply that `messages` answer: the stop token, the messages, the generation prompt.
+        """The text between a reply and the next one: the stop token, the answering messages, the generation prompt.
 
         A marker finds its start, since later messages can change the text before it: Qwen3's template gives an empty
         thinking block only to a last assistant message.

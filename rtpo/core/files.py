@@ -17,7 +17,7 @@ from rtpo.errors import DataError, MachineError
 SUMS = "SHA256SUMS"
 """name of the file with the checksums of a folder's other files, as `sha256sum --check` reads it"""
 NOTED = ".noted_sha256"
-"""suffix of the file in which a file's checksum is noted"""
+"""suffix of the file in which `Hashed.note` keeps a checksum"""
 _CHUNK = 1 << 20
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
@@ -25,7 +25,7 @@ _REMEDIES = {
     **dict.fromkeys((errno.EROFS, errno.EACCES), "make the folder writable, or name another"),
     errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
 }
-"""of errors that the machine is to blame for"""
+"""by errno, what the user can do about an error that the machine causes"""
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -47,8 +47,8 @@ def whole_lines(path: Path) -> bytes:
 
 @contextmanager
 def readable(what: str, path: Path) -> Iterator[None]:
-    """A block that reads a user's file. Raises DataError if this fails, and for a pipe or device, since reading one may
-    never end."""
+    """For a block that reads a user's file. Raises DataError if reading fails, and for a pipe or device, since reading
+    one may never end."""
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
@@ -79,8 +79,8 @@ def partial_of(path: Path) -> Path:
 
 @contextmanager
 def disk_errors(place: Path) -> Iterator[None]:
-    """Raises MachineError, with a remedy, in place of the OSError of a disk that is full, read-only or forbids writing,
-    and of a limit that the system sets."""
+    """Turn an OSError into a MachineError with a remedy, if the disk is full, read-only or forbids writing, or if a
+    system limit is reached."""
     try:
         yield
     except OSError as error:
@@ -93,7 +93,7 @@ def disk_errors(place: Path) -> Iterator[None]:
 
 
 def remedy_of(error: BaseException | None) -> str | None:
-    """What helps against an error of the disk or of the system's limits; None for another."""
+    """The remedy for an error of the disk or of a system limit; None for any other error."""
     return _REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
 
 

@@ -24,13 +24,13 @@ from rtpo.errors import ConfigError, InfrastructureError
 MOST_BYTES = 16 << 20
 """size of the largest reply that is read"""
 SHOWN = 300
-"""characters of a reply that a message quotes"""
+"""most characters of a reply that an error message quotes"""
 
 _PASSING = (408, 425, 429)
 """statuses of temporary client errors: the request is tried again"""
 
 LEAST_SECRET = 8
-"""characters of the shortest key that is blanked"""
+"""least length of a key, in characters, at which it is blanked in replies"""
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class RequestSettings:
     timeout_seconds: limit of one try, its reply included.
     tries: most tries of one request, the first included.
     first_wait_seconds: wait before the second try. Each further wait is twice as long, up to longest_wait_seconds. The
-        actual wait is random, from half of that to the whole. A longer Retry-After of the server replaces it; a
+        actual wait is random, from half of that to all of it. A longer Retry-After of the server replaces it; a
         Retry-After above longest_wait_seconds ends the tries.
     per_second: most requests that this process begins in a second (null: no limit).
     """
@@ -166,7 +166,7 @@ class Client:
             async with (
                 asyncio.timeout(self._settings.timeout_seconds),
                 httpx.AsyncClient(timeout=None, headers=self._headers, verify=_tls()) as client,
-                # not redirected, which would take the key elsewhere
+                # redirects are not followed: they would send the key to another server
                 client.stream(method, self.url, params=params, json=body) as response,
             ):
                 if (encoding := response.headers.get("Content-Encoding", "identity").lower()) != "identity":
@@ -210,7 +210,7 @@ class _Failed(Exception):
 
 
 def _spellings(secret: str) -> re.Pattern[str]:
-    """Matches a key in plain text and in JSON: each character alone, after backslashes, or as \\u and its number. JSON
+    """Matches a key in plain text and in JSON: each character plain, after backslashes, or as \\u and its number. JSON
     nested in JSON doubles the backslashes."""
     letters = [rf"(?:\\+u(?i:{ord(letter):04x})|\\*{re.escape(letter)})" for letter in secret]
     return re.compile("".join(letters))

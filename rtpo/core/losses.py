@@ -87,7 +87,7 @@ def _sequence_clip(batch: TokenBatch, spec: SequenceClip) -> tuple[Tensor, Tenso
     log_ratio = batch.log_ratio
     tokens = _row_sums(torch.ones_like(log_ratio), batch).clamp(min=1)
     mean = _row_sums(log_ratio, batch) / tokens
-    # the value is the sequence's ratio, the gradient each token's own (GSPO-token): advantages may differ by token
+    # the sequence's ratio, but with each token's own gradient (GSPO-token), since advantages may differ by token
     ratio = _ratio(mean[batch.row].detach() + batch.logprobs - batch.logprobs.detach())
     per_token, clipped = _clipped(ratio, batch.advantage, spec.low, spec.high)
     return (batch.weight * per_token).sum(), clipped

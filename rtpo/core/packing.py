@@ -110,8 +110,8 @@ def training_batches(
 ) -> Iterator[Packed]:
     """The mini-batches of an update, at most `count` in each epoch; each is one optimizer step.
 
-    own_first: the first mini-batch gets no old log-probs. Its rows' entries of `old_logprobs` are read only in later
-        epochs, so the first step can fill them in.
+    own_first: the first mini-batch gets no old log-probs. Only later epochs read its rows' entries of `old_logprobs`,
+        so the caller can fill them in after the first step.
 
     Rows without a gradient are left out, and mini-batches of only such rows. A row whose advantages are all 0 has a
     gradient only with a KL, or if the loss `trains_ties`.
@@ -143,9 +143,9 @@ def has_gradient(row: TrainRow, loss: Loss) -> bool:
 
 
 def by_length(lengths: Sequence[int], limit: int, at_least: int = 1) -> list[list[int]]:
-    """Row indices of micro-batches, which have rows of similar length. With rows padded to its longest, a micro-batch
-    has at most `limit` tokens, unless it is a single row. The largest are halved until there are `at_least`, or one for
-    each row."""
+    """Row indices of micro-batches, which have rows of similar length. A micro-batch has at most `limit` tokens,
+    padding to its longest row included, unless it is a single row. The largest one is halved until there are
+    `at_least`, or one for each row."""
     batches: list[list[int]] = []
     for row in np.argsort(lengths, kind="stable").tolist():
         if not batches or (len(batches[-1]) + 1) * lengths[row] > limit:

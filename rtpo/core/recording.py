@@ -27,7 +27,7 @@ class Memory:
         self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[str]]] = WeakKeyDictionary()
 
     async def once(self, query: str, ask: Callable[[], Awaitable[str]]) -> str:
-        """The query's text, as kept or else from `ask`. Concurrent equal queries in an event loop ask once. All of
+        """The query's kept text, or else the one from `ask`. Concurrent equal queries in an event loop ask once. All of
         them get an error that `ask` raises; it is not kept."""
         loop = asyncio.get_running_loop()
         asking = self._asking.setdefault(loop, {})

@@ -1,8 +1,8 @@
 """Tests whether two computations of the same numbers differ only by rounding. A third computation measures the
 rounding.
 
-The third one moves every position by SHIFT. Rotary attention depends only on distances, so exact numbers would not
-change, but every product is rounded anew. The change is called the floor. This works at any precision, on any hardware.
+The third one moves every position by SHIFT. Rotary attention depends only on distances, so the exact result stays the
+same, but every product is rounded anew. This change is called the floor. The test works at any precision and hardware.
 """
 
 import math

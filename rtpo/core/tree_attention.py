@@ -1,7 +1,7 @@
 """Attention for trees laid end to end (`rtpo.core.trees`). It replaces a transformers model's own attention.
 
-On CUDA it is FlexAttention with a block mask. On a CPU it is torch's attention for each run of nodes: a run has a few
-hundred keys, while a mask of all pairs of nodes would compute thousands.
+On CUDA it is FlexAttention with a block mask. On a CPU it is torch's attention, called for each `Run` of nodes. A run
+has a few hundred keys, while a mask of all pairs of nodes would compute thousands.
 """
 
 from collections.abc import Iterator, Sequence
@@ -100,7 +100,7 @@ def attend(
     if not isinstance(mask, BlockMask):
         return _run_by_run(query, key, value, mask, terms.get("scaling")), None
     try:
-        # set here, since torch's settings hold for one thread, and another thread computes gradients
+        # set here: torch's settings hold for one thread, and gradients are computed in another
         with torch._dynamo.config.patch(recompile_limit=KERNELS, fail_on_recompile_limit_hit=True):
             return flex_attention_forward(module, query, key, value, mask, **terms)
     except FailOnRecompileLimitHit as error:
@@ -120,11 +120,11 @@ class Run:
     mask: Tensor | None
 
     def of_path(self, x: Tensor, own: slice) -> Tensor:
-        """Of keys or values, those that the run's nodes attend to. own: the place of these nodes."""
+        """Select the keys or values that the run's nodes attend to. own: the slice of the run's nodes."""
         return x[:, :, own] if self.keys is None else x.index_select(2, self.keys)
 
     def masked(self, query: Tensor) -> dict[str, Any]:
-        """The settings of an attention that sees what the run's nodes attend to."""
+        """Arguments that limit torch's attention to the keys that the run's nodes attend to."""
         if self.mask is None:
             return {"is_causal": True}
         scores = torch.zeros_like(self.mask, dtype=query.dtype).masked_fill_(~self.mask, -torch.inf)
@@ -132,7 +132,7 @@ class Run:
 
 
 def runs(end: Tensor) -> list[Run]:
-    """Divide trees after each leaf. end: [nodes], as in `rtpo.core.trees.Forest`."""
+    """Divide trees into runs, after each leaf. end: [nodes], as in `rtpo.core.trees.Forest`."""
     node = torch.arange(len(end))
     stops = (node[end == node + 1] + 1).tolist()
     parts, start = [], 0

@@ -18,8 +18,8 @@ from rtpo.types import Ids
 Indices = npt.NDArray[np.int64]
 
 EVEN = 6
-"""nodes, as a multiple of the hidden size, at which attention costs as much as all else in the forward pass of a usual
-transformer"""
+"""number of nodes, in multiples of the hidden size, at which attention costs as much as the rest of a usual
+transformer's forward pass"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,8 +67,8 @@ class Forest:
 
     ids, depth: [sequences, nodes], as in Tree.
     end: [nodes], as in Tree; None without branches, since attention is then causal.
-    nodes, labels: [pairs], each pair of a node and a trained next id, once. Nodes are numbered across sequences.
-    read: [trained], the pair of each trained id, row after row.
+    nodes, labels: [pairs], the distinct pairs of a node and a trained next id. Nodes are numbered across sequences.
+    read: [trained], the index of each trained id's pair, row after row.
     """
 
     ids: npt.NDArray[np.int64]
@@ -85,7 +85,7 @@ def forest(
     """The trees of rows; `tree_of` has each row's tree.
 
     masks: [len(ids)] for each row, true for the ids that it trains, never for its first.
-    multiple: the length of one sequence of all trees is padded to a multiple of it.
+    multiple: if a tree has branches, the one sequence of all trees is padded to a multiple of this length.
 
     Raises ValueError as `tree` does.
     """
@@ -132,7 +132,7 @@ def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> lis
         raise ValueError(f"{len(rows)} rows do not divide into runs of {together}")
     order, shared = depth_first(rows)
     may_begin = _possible_starts(order, together)
-    # nodes of a tree of the sorted rows start..stop-1: the ids that its first row shares, and all rows' new ids
+    # a tree of the sorted rows start..stop-1 has these nodes: the ids its first row shares, and its rows' new ids
     new_before = np.concatenate([[0], np.cumsum([len(rows[row]) for row in order] - shared)])
     before = new_before[:-1] - shared
     best, begin = np.zeros(len(order) + 1), np.zeros(len(order) + 1, np.int64)
@@ -176,7 +176,7 @@ def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: in
     """Cut rows into trees (`cut`) and deal these to ranks: the most expensive first, each to the rank with the least
     work.
 
-    A micro-batch has trees of similar size: at most `limit` nodes, with its trees padded to the largest, or one tree.
+    A micro-batch has trees of similar size: at most `limit` nodes, padding to its largest tree included, or one tree.
     apart: each row is a tree of its own, for comparison; runs of `together` rows stay in one micro-batch.
 
     Raises ValueError as `tree` does.

@@ -98,7 +98,7 @@ def lost_since(path: Path, total_at_checkpoint: int) -> int:
 
 @dataclass(slots=True)
 class Ledger:
-    """A run's account. Counters without a method are added to directly.
+    """A run's account. Callers add directly to counters that have no method.
 
     With a `journal`, each charge is on disk before `charge` returns, so a crash loses no count.
 
@@ -109,7 +109,7 @@ class Ledger:
     retries: episodes restarted after a failure that was not the policy's.
     free_rollouts, free_tokens: training rollouts outside the budget (`Role.FREE`), and their generated tokens. Of the
         other counters only retries and seconds include free rollouts.
-    generated_tokens, trained_tokens: sampled ids; ids given to updates (once each, whatever the number of epochs).
+    generated_tokens: sampled ids. trained_tokens: ids given to updates, each once, whatever the number of epochs.
     context_tokens: ids in the contexts of sampled turns.
     prefilled_tokens: context tokens that the engine computed; None if it did not report them.
     row_tokens: ids of the rows given to the trainer, contexts included, counted each time.
@@ -207,7 +207,7 @@ class Ledger:
         self.reserved = 0
 
     def count_rollouts(self, rollouts: Iterable[Rollout]) -> None:
-        """Add the turns, tokens and tool calls of training rollouts, for the turns they sampled themselves."""
+        """Add training rollouts' turns, tokens and tool calls, of the turns that they sampled themselves."""
         for turn in (turn for rollout in rollouts for turn in rollout.own_turns):
             self.turn_generations += 1
             self.generated_tokens += len(turn.output_ids)
@@ -294,7 +294,7 @@ class OpenPaths:
         self._uids: set[str] = set()
 
     def new_rollouts(self, starts: Sequence[Task | Boundary], n: int) -> int:
-        """How many of n paths from each start are new rollouts. The paths that are continued stop being open."""
+        """The number of new rollouts among n paths from each start. Continued paths are no longer open."""
         continued = {s.rollout_uid for s in starts if isinstance(s, Boundary) and s.is_tip} & self._uids
         self._uids -= continued
         return n * len(starts) - len(continued)

@@ -24,7 +24,7 @@ PLACES: dict[str, range] = {
     "08_15": range(8, 16),
     "16_up": range(16, sys.maxsize),
 }
-"""ranges of turns, or of a step's updates, that share a curve; they bound the number of curves for every K"""
+"""ranges of turns, or of a step's updates, that share a curve, so the number of curves does not grow with K"""
 Line = Mapping[str, Any]
 Value = float | None | Mapping[str, float | None]
 LARGEST = "mismatch/engine/largest"
@@ -34,10 +34,10 @@ TURNS = "turns"
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve, read from a step's line; a key with a name in angle brackets is a family, and `value` has its members.
+    """A curve of a step's line. A key with a name in angle brackets is a family of curves; `value` has them by name.
 
-    source: key of the shown number: in the line if `weight` is empty, in its rollout calls if `weight` is TURNS, else
-        in its updates (`<k>` is the turn). Or a name in FUNCTIONS.
+    source: a name in FUNCTIONS, or the key of the shown number. The line has this key if `weight` is empty, its
+        rollout calls if `weight` is TURNS, else its updates (`<k>` is the turn).
     weight: key of the weights of a mean over a step's rollout calls or updates; empty without a mean.
     """
 
@@ -88,14 +88,14 @@ def evaluation_curves(mode: str, groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _mean(updates: Iterable[Line], key: str, weight: str, turns: Iterable[int] = (0,)) -> float | None:
-    """The mean of the updates' numbers `key`, weighted by their numbers `weight`. Updates without one are left out."""
+    """The mean of the updates' `key`, weighted by their `weight`. Updates that lack either are left out."""
     pairs = [[_number(each, name.replace("<k>", str(k))) for name in (key, weight)] for each in updates for k in turns]
     known = [(value, size) for value, size in pairs if value is not None and size]
     return sum(value * size for value, size in known) / sum(size for _, size in known) if known else None
 
 
 def _number(entry: Line, name: str) -> float | None:
-    """`zero_advantage.all` is a number of the entry's dictionary `zero_advantage`."""
+    """The entry's number. A dot leads into a dictionary, as in `zero_advantage.all`."""
     key, _, below = name.partition(".")
     value: Any = entry.get(key)
     return value.get(below) if below and value is not None else value

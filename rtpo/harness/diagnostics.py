@@ -13,7 +13,7 @@ from rtpo.types import Floats, Role, Rollout, StopReason, Termination, ToolOutco
 EXECUTED = frozenset({*ToolOutcome} - {ToolOutcome.REFUSED, ToolOutcome.MALFORMED, ToolOutcome.INFRASTRUCTURE})
 """outcomes of calls that the tool ran, whether they succeeded or failed"""
 NO_TOOL = "none"
-"""in records, the tool of a call that names no existing tool"""
+"""the tool's name in records if a call names no existing tool"""
 
 
 def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
@@ -165,5 +165,5 @@ def step_metrics(results: Sequence[StepResult]) -> dict[str, Any]:
 
 
 def empty_update() -> dict[str, Any]:
-    """Metrics of an `update` call without rows: no group of the phase has two graded rollouts."""
+    """Metrics of an `update` call without rows, as when no group of the phase has two graded rollouts."""
     return {"rows": 0, "trained_turns": [], "trained_tokens": 0, "tied_rows": 0, **step_metrics([])}

@@ -30,7 +30,7 @@ class DurableHarness:
     """A `rtpo.verbs.Harness` that keeps the verbs' results.
 
     done: the verbs done in the current step; a continued step starts with those of its save.
-    between_phases: called with `done` before each new synchronisation, unless this is the step's first verb.
+    between_phases: called with `done` before each new synchronisation, unless it is the step's first verb.
     """
 
     def __init__(self, harness: Harness, done: Sequence[Done], between_phases: Callable[[list[Done]], None]) -> None:

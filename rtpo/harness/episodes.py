@@ -90,7 +90,7 @@ def run_episodes(
     async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(plan)) for plan in plans]
-        # not returned: when asyncio.run restores signals, it formats its task's result as text, all arrays included
+        # not returned: asyncio.run would format the result as text, all arrays included, when it restores signals
         rollouts.extend(task.result() for task in tasks)
 
     try:
@@ -101,7 +101,7 @@ def run_episodes(
 
 
 async def run_episode(world: EpisodeWorld, plan: Plan, sampling: Sampling, on_retry: Callable[[str], None]) -> Rollout:
-    """The rollout of one plan, without lock-step. After an infrastructure failure it starts again, up to
+    """The rollout of one plan; it ignores `world.lock_step`. After an infrastructure failure it starts again, up to
     `limits.retries` times."""
     for attempt in range(world.limits.retries + 1):
         try:

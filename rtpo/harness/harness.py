@@ -92,7 +92,7 @@ class AgentHarness(StepNotes):
         engine does not hold the weights that it reports.
     samples_per_rollout: number of rollouts from tasks that each call keeps for the records. Rollouts forked from kept
         rollouts are kept too, so trees are complete.
-    always_push: push the weights at every synchronisation, even unchanged ones, so that it always empties the caches.
+    always_push: push even unchanged weights, so that every synchronisation empties the engine's caches.
     check_trees: before every update, compare log-probs on prefix trees with those of single rows, on the rows of one
         random group (`rtpo.core.rounding`).
     scored_share: share of an update's rows that diagnostics cover if nothing else needs log-probs; drawn anew for each
@@ -159,7 +159,7 @@ class AgentHarness(StepNotes):
         top_logprobs: int = 0,
     ) -> list[Group]:
         is_free = role is Role.FREE
-        if is_free:  # numbered apart, so that charged rollouts keep their seeds
+        if is_free:  # numbered on their own, so that they do not change the seeds of charged rollouts
             prefix = f"free.{self._step}.{self.step_log.free_calls}"
             self.step_log.free_calls += 1
         else:
@@ -325,7 +325,7 @@ class AgentHarness(StepNotes):
         return initial.logprobs
 
     def _check_engine(self, rows: Sequence[TrainRow], metrics: dict[str, Any]) -> None:
-        """Compares only rows that the current weights sampled. For older rows the trainer itself has moved away."""
+        """Compares only rows that the current weights sampled: the trainer's weights differ from older rows'."""
         is_current = all(turn.policy_version == self.policy_version for row in rows for turn in row.turns)
         kl = metrics["mismatch/engine/kl_clipped"]
         if is_current and kl > self._engine_kl_limit:
@@ -392,7 +392,7 @@ def _check_finite(scores: TokenScores) -> None:
 
 
 def _place(rows: Sequence[TrainRow], index: int) -> tuple[int, int]:
-    """The row of a trained token, numbered over all rows, and its number among the row's trained tokens."""
+    """The row of trained token `index`, counted over all rows, and its number among the row's trained tokens."""
     ends = np.cumsum([int(row.mask.sum()) for row in rows])
     row = int(np.searchsorted(ends, index, side="right"))
     return row, index - int(ends[row] - rows[row].mask.sum())

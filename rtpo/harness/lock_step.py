@@ -11,7 +11,7 @@ from rtpo.engines.base import Engine, Generation, Request
 
 
 class LockStep:
-    """An `Engine` for a fixed set of sessions. A request waits until all sessions that have not left have made one."""
+    """An `Engine` for a fixed set of sessions. A request waits until every session that has not left waits too."""
 
     def __init__(self, engine: Engine, sessions: Sequence[str]) -> None:
         self._engine = engine
@@ -33,7 +33,7 @@ class LockStep:
 
     def _go_if_all_wait(self) -> None:
         if len(self._waiting) == self._running:
-            # not at once, since the last session would then pass before the others
+            # not at once: the last session would then overtake the others
             asyncio.get_running_loop().call_soon(self._go)
 
     def _go(self) -> None:

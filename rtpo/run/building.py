@@ -1,4 +1,4 @@
-"""Dataclasses from plain values, by pydantic, with sentences that name the field."""
+"""Builds dataclasses from plain values with pydantic; error messages name the field."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -23,9 +23,9 @@ def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
             if isinstance(number, int | float) and not abs(number) <= LARGEST:
                 raise ConfigError(f"{name} is {value}: use finite numbers of at most {LARGEST} in size.")
     try:
-        # pydantic takes no settings for a dataclass itself, but those of a dict reach the dataclasses in it
+        # pydantic accepts no settings for a dataclass alone; it applies a dict's settings to the dataclasses in it
         adapter = TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
-        # strict validation of JSON still takes lists for tuples and integers for floats
+        # strict validation of JSON still accepts lists for tuples and integers for floats
         return adapter.validate_json(json.dumps({path: dict(values)}))[path]
     except ValidationError as error:
         sentences: dict[str, str] = {}

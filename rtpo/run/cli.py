@@ -81,7 +81,7 @@ def _say(sentence: str, status: int = 1) -> int:
 
 
 def _settle_output() -> None:
-    """Discard output that cannot be printed, such as to a closed pipe: Python would try again at its exit."""
+    """Discard output that cannot be printed, as to a closed pipe; otherwise Python tries again when it exits."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -286,7 +286,7 @@ def hydra_errors(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
         text = re.split(" Config search path| See http| Available options", " ".join(str(error).split()))[0].rstrip(".")
         override = getattr(error, "override", None)  # Hydra's parser does not always name it
         text = f"{override!r}: {text}" if override and override not in text else text
-        if text.startswith("Lexer"):  # the name of a parser class and a sketch of the position
+        if text.startswith("Lexer"):  # its text names a parser class and sketches the position
             text = f"{override!r} cannot be read: quote its value, as in \"name='value'\""
         if not re.match(r"Could not override '(task\.settings|verl)\.", text):  # trees that accept new fields
             text = text.partition(". To append")[0]
@@ -300,7 +300,7 @@ def hydra_errors(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
 
 
 def _near(error: Exception, name: str, overrides: Sequence[str]) -> str:
-    """The nearest option of a group, or the nearest field or group, to the name that Hydra refused."""
+    """A hint about a name that Hydra refused: the nearest option of its group, or the nearest field or group."""
     from omegaconf import OmegaConf
 
     from rtpo.run.building import leaves

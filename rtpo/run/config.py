@@ -32,7 +32,7 @@ LAUNCH = "launch"
 
 Precision = Literal["fp32", "bf16"]
 DTYPES: dict[Precision, str] = {"fp32": "float32", "bf16": "bfloat16"}
-"""by precision, torch's name"""
+"""torch's name for each precision"""
 Share = Annotated[float, Field(gt=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 FOLDER_NAME = re.compile(r"\w[\w.+,=-]{0,199}")
@@ -59,7 +59,7 @@ OmegaConf.register_new_resolver("given", lambda value, otherwise: otherwise if v
 class DataConfig:
     """Where tasks come from: a file, or without one the task's generator."""
 
-    split: str  # train, validation or held_out, a function of the problem; all takes every task of a file
+    split: str  # train, validation or held_out, which the problem alone decides; all takes every task of a file
     count: Million | None  # tasks to generate, or the most to take from a file; null takes all
     seed: Natural = 0  # of the generator
     file: Text | None = None
@@ -77,7 +77,7 @@ class TaskConfig:
     max_prompt_tokens: Count
     max_turn_tokens: Count
     max_context_tokens: Count
-    settings: dict[str, Any] = field(default_factory=dict)  # of the environment's settings type
+    settings: dict[str, Any] = field(default_factory=dict)  # fields of the environment's settings type
 
     @cached_property
     def env_settings(self) -> Settings:
@@ -148,7 +148,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Held-out evaluation: always after training, and as set before and during it."""
+    """Held-out evaluation: always after training; before and during it as set here."""
 
     samples: Million  # rollouts a task at temperature 1
     greedy: bool  # also one greedy rollout a task, before and after training

@@ -12,7 +12,7 @@ OPEN = "profile.track"
 OWN_SETTINGS = ("seed", "results")
 """fields in which the runs of one label may differ"""
 ADDED: dict[str, Any] = {"evaluation.before": True, "profile.precision": "fp32"}
-"""fields added later whose default is not off, each with the value that older runs used"""
+"""fields that came later and are not off by default; each has the value that older runs used"""
 SHOWN = 5
 """the most differences that a message names"""
 
@@ -37,15 +37,15 @@ def _set_fields(tree: Any) -> Any:
 
 
 def differences(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """The fields in which two configurations differ, but for seed and results folder; such runs share no table. A field
-    that `known` lacks has the value in ADDED; any other missing field is off (`is_same`)."""
+    """The fields in which two configurations differ, seed and results folder aside. Runs that differ in any share no
+    table. A field that `known` lacks has the value in ADDED; any other missing field is off (`is_same`)."""
     own = {name: known.get(name) for name in OWN_SETTINGS}
     return sorted(fields_that_differ(known, json.loads(json.dumps(wanted)) | own, is_finished=False))
 
 
 def fields_that_differ(known: Any, wanted: Any, is_finished: bool, path: str = "") -> Iterator[str]:
-    """Yield a sentence for each field that differs. A finished run ignores fields added after it, but not keys in FREE
-    parts."""
+    """Yield a sentence for each field that differs. For a finished run, fields that came later are ignored, but keys in
+    FREE parts are not."""
     if isinstance(known, dict) and isinstance(wanted, dict):
         is_finished = is_finished and path not in FREE
         for key in known.keys() if is_finished else known.keys() | wanted.keys():

@@ -1,7 +1,7 @@
 """An experiment's elements: the runs it is made of, composed and checked before any of them starts.
 
 An experiment is a file of configs/experiment/. Hydra's multirun and the launchers both read its `hydra.sweeper.params`,
-so they run the same elements. Its `launch` tree says how elements are evaluated; the profile's `launch` tree says which
+so they run the same elements. Its `launch` tree says how elements are evaluated. The profile's `launch` tree says which
 tasks stand for the paper's, and what an element requests from a cluster.
 """
 
@@ -35,7 +35,7 @@ class Resources:
     gpus: Natural  # on each node, as are cpus and memory_gb
     cpus: Count
     memory_gb: Count  # GB of 2^30 bytes
-    minutes: Count  # at a time
+    minutes: Count  # of one job
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def experiments(pattern: str = "*") -> list[str]:
 
 
 def shared_runs(folder: str) -> dict[str, str]:
-    """For an experiment's results folder, such as `drift_a100x8_search_paper`: by label, the results folder of the
-    experiment that trains the run (`launch.shared`)."""
+    """By label, the results folder of the experiment that trains the run (`launch.shared`). folder: an experiment's
+    results folder, such as `drift_a100x8_search_paper`."""
     name = max((name for name in experiments() if folder.startswith(f"{name}_")), key=len, default="")
     return {label: f"{owner}{folder.removeprefix(name)}" for label, owner in _shared(name).items()} if name else {}
 
@@ -165,7 +165,7 @@ def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Overri
     for override in parsed:
         if override.get_key_element() == "experiment":
             raise ConfigError(f"{override.input_line}: the experiment is {name!r} already; leave one of them out.")
-    # only these may change the sweep; others may name fields that only a swept task has
+    # only overrides of these may change the sweep; others may name fields that only a swept task has
     roots = ("profile", LAUNCH, "hydra")
     drawn = [each.input_line or "" for each in parsed if each.get_key_element().lstrip("+~").split(".")[0] in roots]
     tree = composed("train", [f"experiment={name}", *drawn], with_hydra=True)

@@ -130,7 +130,7 @@ def load_shards(folder: Path) -> list[dict[str, torch.Tensor]]:
     try:
         ranks = int(json.loads((folder / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
         files = [folder / f"model_world_size_{ranks}_rank_{rank}.pt" for rank in range(ranks)]
-        # loading runs a save's code: its tensors are sharded over a device mesh that no longer exists
+        # this runs code in the save, since its tensors are sharded over a device mesh that no longer exists
         return [torch.load(file, map_location="cpu", mmap=True, weights_only=False) for file in files]
     except Exception as error:  # a damaged file may raise anything
         raise DataError(f"the weights in {folder} cannot be read ({error}): train the run again.") from error
@@ -209,8 +209,8 @@ print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :]))
 
 
 def _evaluation(trained: TrainedPolicy) -> dict[str, Any]:
-    """Held-out success of a finished run by decoding, over graded answers, and the summaries of benchmarks that were
-    evaluated at this save."""
+    """A finished run's held-out success over graded answers, by decoding, and the summaries of its evaluations of this
+    save on benchmarks."""
     file = trained.folder / "evaluations.jsonl"
     text = file.read_bytes() if trained.manifest is not None and file.exists() else b""
     rewards: dict[str, list[bool]] = defaultdict(list)

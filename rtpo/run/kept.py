@@ -67,14 +67,14 @@ def check_kept(folder: Path) -> str:
 
 
 def check_columns(file: Path, columns: Collection[str], needed: Collection[str]) -> None:
-    """Raises DataError for a file of frames without a column that is needed, as another version may write."""
+    """Raises DataError if a file of frames lacks a needed column, as a file of another version may."""
     if lacking := sorted(set(needed) - set(columns)):
         again = f"restore it, as by `git checkout -- {file}`, or keep the runs again"
         raise DataError(f"{file} has no column {some(lacking)}: another version wrote it; {again}.")
 
 
 def kept_runs(folder: Path) -> Mapping[str, KeptRun]:
-    """By name, <experiment>/<run>, the runs whose frames a folder holds. Raises DataError for damaged frames."""
+    """The runs whose frames a folder holds, by name, <experiment>/<run>. Raises DataError for damaged frames."""
     return _read(folder, check_kept(folder)) if is_kept(folder) else {}
 
 

@@ -1,4 +1,4 @@
-"""The types of a manifest's fields, those of a run and of an evaluation on a benchmark."""
+"""The types of the fields in manifests of runs, and of evaluations on a benchmark."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -49,7 +49,7 @@ _READER = TypeAdapter(_Manifest)
 
 
 def check_fields(manifest: Mapping[str, Any], keys: Collection[str], path: Path) -> None:
-    """Raises DataError, naming the first of `keys` that is missing, or the first field of another type."""
+    """Raises DataError, naming the first of `keys` that is missing, or the first field of a wrong type."""
     problems = [f"{key}: Field required" for key in keys if key not in manifest]
     try:
         _READER.validate_python(manifest)

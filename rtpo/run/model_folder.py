@@ -24,8 +24,8 @@ HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
 
 
 def check_model_of(run: RunConfig) -> None:
-    """Check a run's model. Raises as `check_model`, and ConfigError for another toy task's warm start and for a head
-    size that vLLM's CPU build does not support, or that is unknown."""
+    """Check a run's model. Raises as `check_model`, and ConfigError if the model is the warm start of a different toy
+    task. On vLLM's CPU build, raises ConfigError for a head size that is unknown or unsupported."""
     check_model(run.model.path, run.top_logprobs, embedded=run.is_embedded)
     record = Path(run.model.path) / "warm_start.json"
     settings = parse(record.read_text(encoding="utf-8"))["settings"] if record.exists() else {}
@@ -212,7 +212,7 @@ def check_same_model(config: RunConfig, manifest: Mapping[str, Any], checksums: 
 def _check_embedded(path: Path, model_type: str | None) -> None:
     if model_type is None:
         raise DataError(f"{path / 'config.json'} names no model_type: copy the model folder again.")
-    # takes seconds to import; a command refuses wrong arguments at once
+    # imported here, since it takes seconds: a command refuses wrong arguments at once
     from transformers import AutoConfig
 
     from rtpo.engines.transformer import architecture_of

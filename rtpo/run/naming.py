@@ -26,7 +26,7 @@ UNNAMED_BELOW = ("profile.", f"{ROLES}.rollout.", "model.path", f"{ROLES}.model.
 LONGEST = 120
 """the most characters of a label; in a longer one a hash replaces the last settings"""
 OTHERS = ("verl.", f"{LAUNCH}.")
-"""prefixes of fields that do not lengthen the short names of a run's own fields"""
+"""prefixes of fields that are not a run's own; `short_name` ignores them in naming its own fields"""
 
 
 def named(config: RunConfig, tree: DictConfig, hydra: Any) -> RunConfig:
@@ -71,7 +71,7 @@ def shortened(parts: Sequence[str]) -> str:
 
 
 def changed_fields(tree: DictConfig, own: DictConfig, fields: Collection[str]) -> dict[str, Any]:
-    """By short name, the values in `tree` of `fields`, and of fields below them, that differ from `own`."""
+    """The values in `tree` of `fields`, and of fields below them, where they differ from `own`, by short name."""
     paths = {path: None for config in (tree, own) for path, _ in leaves(OmegaConf.to_container(config))}
     return {
         short_name(path, paths): OmegaConf.select(tree, path)
@@ -83,8 +83,8 @@ def changed_fields(tree: DictConfig, own: DictConfig, fields: Collection[str]) -
 
 
 def short_name(path: str, paths: Collection[str]) -> str:
-    """The shortest end of a field's path that is unique in `paths`: `lr` for `optimizer.lr`. Fields in OTHERS do not
-    lengthen the name of a run's own field."""
+    """The shortest end of a field's path that is unique in `paths`: `lr` for `optimizer.lr`. For a run's own field,
+    fields in OTHERS do not count."""
     gives_way = path.startswith(OTHERS)
     rivals = [other for other in paths if other != path and (gives_way or not other.startswith(OTHERS))]
     parts = path.split(".")
@@ -105,8 +105,8 @@ def settings_in(label: str) -> dict[str, str]:
 
 
 def setting(config: Mapping[str, Any], name: str) -> str | None:
-    """The value that a label's field `name` has in a configuration, or the name of its group's file; None without
-    one."""
+    """The value of a label's field `name` in a configuration. For a group, it is the name of the chosen file; None
+    without such a field or group."""
     if isinstance(group := config.get(name), Mapping):
         return group.get("name")
     fields = [

@@ -119,7 +119,7 @@ class RunFolder:
         return some_of(sorted(fields_that_differ(self.config, json.loads(json.dumps(config)), self.is_finished)))
 
     def begin(self, config: Mapping[str, Any]) -> None:
-        """`open`, for the process that holds the folder. If nothing was trained yet, a new configuration replaces the
+        """`open`, by the process that holds the folder. If nothing was trained yet, a new configuration replaces the
         old."""
         if self._checkpoints.exists() and not self._checkpoints.is_dir():
             raise DataError(f"{self._checkpoints} is a file, but saves need a folder there: move it away.")
@@ -206,7 +206,7 @@ class RunFolder:
         return [dict(line) for line in lines]
 
     def written(self, file: str) -> Appended:
-        """What the file must hold: what it held at first, and what this process appended or checked."""
+        """The content that the file must have: what it held at first, plus what this process appended or checked."""
         if file not in self._written:
             self._written[file] = start_of(self.path / file, _size(self.path / file))
         return self._written[file]
@@ -353,7 +353,7 @@ class RunFolder:
     # the end
 
     def finish(self, manifest: Mapping[str, Any], keep: int = 0, summary: Mapping[str, Any] | None = None) -> None:
-        """Write the manifest, after an evaluation's `summary` and with the newest `keep` saves left. A file without
+        """Keep the newest `keep` saves, write an evaluation's `summary`, and last the manifest. A file without
         lines is left empty. Raises DataError for a changed file, saying how to recover."""
         for file in self._lines:
             self.append(file, [])

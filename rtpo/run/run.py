@@ -65,7 +65,7 @@ class Progress:
     evaluated: int = 0  # multiples of `evaluation.every_rollouts` passed at the last evaluation
     began: float = 0.0  # `wall_seconds` at the start of the present step
     span: tuple[int, int] | None = None  # first task and number of tasks of an unfinished step
-    tied_steps: int = 0  # the last steps in a row in which all groups tied
+    tied_steps: int = 0  # number of last steps in a row in which all groups tied
     done: list[Done] = field(default_factory=list)  # verbs that the unfinished step has done
 
 
@@ -148,7 +148,7 @@ class Run:
                 progress.evaluated_before = True
                 self._stop_if_asked()
             elif not progress.span:
-                self._evaluate_if_due()  # a stop came before it
+                self._evaluate_if_due()  # a stop came before this evaluation
             while progress.span or self._goes_on:
                 metrics = self._step()
                 bar.update(ledger.rollouts - bar.n)

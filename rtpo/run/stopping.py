@@ -25,7 +25,7 @@ class StopRequest:
     @contextmanager
     def listening(self, grace: float | None = None) -> Iterator[None]:
         """Listen to signals in this context. grace: seconds after SIGTERM to finish and save the phase; None: no limit.
-        Raises Stopped when they are over; the last save stays as it was."""
+        Raises Stopped when this time is over; the last save stays as it was."""
         self._grace = grace
         handlers = {signal.SIGINT: self._hear, signal.SIGTERM: self._hear, signal.SIGALRM: self._leave}
         previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}

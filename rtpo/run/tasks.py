@@ -36,7 +36,7 @@ def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
 
 
 def taken_tasks(config: TaskConfig, train: Sequence[Task], held_out: Sequence[Task]) -> str:
-    """A sentence on how many of the known tasks a run trains, and on how many it is evaluated."""
+    """A sentence that says on how many of the known tasks a run trains, and on how many it is evaluated."""
     return f"tasks: {_taken(config, 'train', train)} for training, {_taken(config, 'held_out', held_out)} held out"
 
 
