@@ -78,8 +78,8 @@ def test_token_clip_is_the_weighted_sum_over_tokens() -> None:
 
 
 def test_the_clip_range_need_not_be_symmetric() -> None:
-    batch = batch_of([math.log(1.25), math.log(0.75)], [1, -1], weight=[1, 1])
-    for low, high, expected in ((0.2, 0.28, -1.25 + 0.8), (0.3, 0.2, -1.2 + 0.75)):
+    batch = batch_of([math.log(1.25), math.log(0.75)], [1, -1], weight=[1, 2])
+    for low, high, expected in ((0.2, 0.28, -1.25 + 2 * 0.8), (0.3, 0.2, -1.2 + 2 * 0.75)):
         assert float(loss(batch, TokenClip(low=low, high=high))[0].detach()) == pytest.approx(expected)
 
 
