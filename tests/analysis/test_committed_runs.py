@@ -1,8 +1,8 @@
 """Every committed run is of the configuration that configs/ gives its name today.
 
-The rule is that of the tables (`rtpo.run.records.differences`): a field that both have and that differs fails; so does
+The rule is that of the tables (`rtpo.run.differences.differences`): a field that both have and that differs fails; so does
 one that only the record or only configs/ has, unless it is off (absent, null and false say the same). A new field with
-another default either names in `rtpo.run.records.ADDED` what runs did before it, or its records are made anew.
+another default either names in `rtpo.run.differences.ADDED` what runs did before it, or its records are made anew.
 """
 
 import json
