@@ -20,7 +20,7 @@ class AdapterRecipe:
     seed: int = 0
     rank: int = 8  # of the LoRA matrices, in all linear layers
     learning_rate: float = 2e-3
-    batch_size: int = 6  # episodes per step
+    batch_size: int = 4  # episodes per step
     held_out: int = 64  # number of held-out games to measure on, one episode each
     groups: int = 16  # number of training games to measure on, eight episodes each
 
@@ -29,7 +29,7 @@ def adapter_recipes() -> Mapping[str, AdapterRecipe]:
     """All recipes by name. Recipes of one family use disjoint games."""
     return {
         "quests_0": AdapterRecipe(family="quests", first=0, games=200),
-        "quests_1": AdapterRecipe(family="quests", first=200, games=156, seed=1),
-        "quests_2": AdapterRecipe(family="quests", first=356, games=156, seed=2),
+        "quests_1": AdapterRecipe(family="quests", first=200, games=156, passes=2, seed=1),
+        "quests_2": AdapterRecipe(family="quests", first=356, games=156, passes=2, seed=2),
         "treasure_0": AdapterRecipe(family="treasure", first=0, games=200),
     }
