@@ -147,7 +147,7 @@ def theory() -> pd.DataFrame:
                     rows.append({**name, **_interval(theorems.over_runs(folder, kind, variant, key, family))})
     rows += _compared(2, "factor", theorems.factors(folder))
     rows += _compared(2, "contamination", theorems.contaminations(folder))
-    forms = {"general": theorems.general, "printed": theorems.printed, "zero": theorems.none}
+    forms = {"general": theorems.general, "printed": theorems.printed, "zero": theorems.no_difference}
     for closed, form in forms.items():
         rows += _compared(2, f"error {closed}", theorems.differences(folder, form))
     rows += _compared(3, "unit weights", theorems.unit_weights(folder))
