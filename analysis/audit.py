@@ -20,6 +20,7 @@ from analysis.load import load_run
 from analysis.paper.metrics import METRICS, episodes, value_of
 from analysis.run_folder import load_paths, load_samples
 from analysis.tables import FORMATS, Table, number, of_rows
+from rtpo.core.names import counted
 from rtpo.envs.airline.tasks import read_criteria
 from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command, whole
@@ -78,7 +79,9 @@ def tool_table(folder: Path, first: int) -> Table:
     samples = load_samples(folder)
     samples = samples[samples["sample"] == 0]
     if not 1 <= first <= len(samples):
-        raise DataError(f"{folder} has {len(samples)} questions and --first is {first}: use 1 to {len(samples)}.")
+        raise DataError(
+            f"{folder} has {counted(len(samples), 'question')} and --first is {first}: use 1 to {len(samples)}."
+        )
     frame = episodes(samples.iloc[:first])
     using = frame[frame["attempted"] > 0]
     if using["programs"].isna().any():
@@ -96,7 +99,9 @@ def tool_table(folder: Path, first: int) -> Table:
         *((title, f"{count:,.0f}/{total:,.0f}") for title, (count, total) in shares.items()),
         *_rows("tools_repeated", audited),
     ]
-    caption = f"Tool calls in the first {len(frame)} questions of {folder.parent.name}/{folder.name}, one each."
+    caption = (
+        f"Tool calls in the first {counted(len(frame), 'question')} of {folder.parent.name}/{folder.name}, one each."
+    )
     return of_rows("audit_tools", ("Audit", "Result"), rows, caption)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from rtpo.core.files import whole_lines
+from rtpo.core.names import counted
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
 from rtpo.errors import DataError
 from rtpo.harness.diagnostics import first_calls
@@ -75,7 +76,10 @@ def run_rows(folder: Path, finished: bool) -> dict[str, list[Row]]:
             **{"seed": config["seed"], "profile": config["profile"]["name"], "steps": len(steps)},
         }
     elif len(steps) != manifest["steps"]:
-        raise DataError(f"{folder / 'steps.jsonl'} has {len(steps)} lines, its manifest {manifest['steps']} steps.")
+        raise DataError(
+            f"{folder / 'steps.jsonl'} has {counted(len(steps), 'line')}, its manifest "
+            f"{counted(manifest['steps'], 'step')}."
+        )
     name = _name(manifest)
     rows: dict[str, list[Row]] = {
         "runs": [_run_row(manifest, config, steps) | {"run": name, "folder": str(folder)}],
@@ -186,7 +190,7 @@ def _benchmark(folder: Path) -> tuple[Row, list[Line]]:
     lines = _lines(file, partial(unchanged, checksums=manifest["files"]))
     questions = manifest["panel"]["questions"]
     if len(lines) != (expected := questions * manifest["samples"]):
-        raise DataError(f"{file} has {len(lines)} lines and the manifest says {expected}.")
+        raise DataError(f"{file} has {counted(len(lines), 'line')} and the manifest says {expected}.")
     if manifest["benchmark"] != folder.name:
         raise DataError(f"{path} says benchmark {manifest['benchmark']!r} and lies in {folder.name!r}: move it back.")
     alike = json.dumps([manifest[key] for key in ALIKE], sort_keys=True)
@@ -239,7 +243,7 @@ def _lines(path: Path, read: Callable[[Path], bytes]) -> list[Line]:
         except DataError as error:
             damaged.append(str(error))
     if damaged:
-        count = "" if len(damaged) == 1 else f" {len(damaged)} of the {len(text)} lines are damaged."
+        count = "" if len(damaged) == 1 else f" {len(damaged)} of the {counted(len(text), 'line')} are damaged."
         raise DataError(damaged[0] + count)
     return lines
 

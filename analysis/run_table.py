@@ -16,7 +16,7 @@ from analysis.load import Frames, concat, experiment, groups, has_runs, load, lo
 from analysis.looks import base_of, styles, title_of
 from analysis.stats import interval
 from analysis.tables import NO_VALUE, NOT_RUN, UNKNOWN, Cell, Number, Table, percent_cell
-from rtpo.core.names import nearest
+from rtpo.core.names import counted, nearest
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.experiments import shared_runs
 from rtpo.run.naming import setting, settings_in
@@ -44,7 +44,7 @@ def mean(values: "pd.Series[Any]", digits: int, scale: float = 1.0) -> Cell:
     return NO_VALUE if isnan(value) else Number(value, digits=digits, scale=scale)
 
 
-def counted(group: Frames, *names: str) -> Cell:
+def token_sum(group: Frames, *names: str) -> Cell:
     """The sum of these token counts of the ledger, in thousands, as a mean over runs."""
     counts = group.runs.reindex(columns=list(names)).sum(axis=1, skipna=False)
     return UNKNOWN if counts.isna().any() else Number(float(counts.mean()), scale=1e-3)
@@ -99,9 +99,9 @@ COLUMNS: dict[str, Column] = {
     "free": Column("Rollouts outside the budget", _ledger("free_rollouts")),
     "steps": Column("Optimizer steps", _ledger("optimizer_steps")),
     "tokens": Column("Tokens, k", _ledger("generated_tokens", 1, 1e-3)),
-    "row_tokens": Column("In rows, k", lambda group: counted(group, "row_tokens")),
-    "trainer_tokens": Column("Trainer, k", lambda group: counted(group, "computed_tokens", "scored_tokens")),
-    "engine_tokens": Column("Engine, k", lambda group: counted(group, "prefilled_tokens", "generated_tokens")),
+    "row_tokens": Column("In rows, k", lambda group: token_sum(group, "row_tokens")),
+    "trainer_tokens": Column("Trainer, k", lambda group: token_sum(group, "computed_tokens", "scored_tokens")),
+    "engine_tokens": Column("Engine, k", lambda group: token_sum(group, "prefilled_tokens", "generated_tokens")),
     "questions": Column("Questions × samples", _questions),
     "before": Column("Before", lambda group: success(group, "before")),
     "after": Column("After", success),
@@ -193,7 +193,7 @@ def _table(
         named["Label"] = []
     best = [COLUMNS[key].title for key in BEST if COLUMNS[key].title in frame]
     frame = tables.bold_best(frame, best)
-    seeds = f" {_seeds(counts[0])} each." if len(set(counts)) == 1 else ""
+    seeds = f" {counted(counts[0], 'seed')} each." if len(set(counts)) == 1 else ""
     toy = TOY if all(group.runs["profile"].iloc[0] == "toy" for group in rows) else ""
     every = (*_about_cells(frame, rows, counts), *notes)
     return Table(name, frame, f"{title_of_table} {CAPTION}{seeds}{toy}", every, labels=max(1, len(named)))
@@ -212,10 +212,6 @@ def _labels(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
     return columns
 
 
-def _seeds(count: int) -> str:
-    return f"{count} seed{'s' * (count != 1)}"
-
-
 def _about_cells(frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[int]) -> Iterator[str]:
     """Notes on intervals of one seed, and on answers that are left out because they could not be graded."""
     has_intervals = any(isinstance(cell, Number) and not isnan(cell.low) for cell in frame.to_numpy().flat)
@@ -225,7 +221,7 @@ def _about_cells(frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[i
         for (when, mode), part in group.questions.groupby(["when", "mode"], sort=False):
             asked, graded = int(part["samples"].sum()), int(part["graded"].sum())
             if graded < asked:
-                what = f"{asked - graded:,} of {asked:,} answers {when} training ({mode})"
+                what = f"{asked - graded:,} of {counted(asked, 'answer')} {when} training ({mode})"
                 yield f"Ungradable, and left out: {what} of {title_of(group.label)}."
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from rtpo.core.names import counted
+
 LEVEL = 0.95
 SAME = 1e-9
 """values that differ by less are equal"""
@@ -46,7 +48,7 @@ def interval(values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None,
     runs, questions = table.shape
     kinds = list(strata) if strata is not None else [0] * runs
     if len(kinds) != runs:
-        raise ValueError(f"{runs} runs need as many strata, got {len(kinds)}")
+        raise ValueError(f"{counted(runs, 'run')} need as many strata, got {len(kinds)}")
     mean = float(table.mean())
     if share and mean in (0.0, 1.0):
         return Interval(mean, *wilson(mean, questions), runs, questions)
@@ -127,7 +129,7 @@ def normal(comparisons: int = 1) -> float:
 def wilson(share: float, n: int) -> tuple[float, float]:
     """Wilson's interval of a share of n independent answers: (low, high). Raises ValueError for n < 1."""
     if n < 1:
-        raise ValueError(f"a share of {n} answers has no interval")
+        raise ValueError(f"a share of {counted(n, 'answer')} has no interval")
     z2 = normal() ** 2
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = normal() / (1 + z2 / n) * sqrt(share * (1 - share) / n + z2 / (4 * n * n))

@@ -10,6 +10,7 @@ import pandas as pd
 from analysis.metrics import pass_at_k, pass_hat_k
 from analysis.stats import interval, wilson
 from analysis.tables import NO_VALUE, Number, number, ruled
+from rtpo.core.names import counted
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.types import GradeOutcome, Termination
 
@@ -77,7 +78,7 @@ def _of_questions(
     rewards = frame.groupby("uid", sort=False)["reward"]
     graded, right = rewards.count(), rewards.sum()
     enough, short = graded.index[graded >= k], graded.index[graded < k]
-    what = f"estimates with k = {k} leave out {len(short)} of {len(graded)} questions"
+    what = f"estimates with k = {k} leave out {len(short)} of {counted(len(graded), 'question')}"
     notes = [f"{what}, such as {short[0]}, which have fewer graded samples."] if len(short) else []
     shares = [estimator(int(graded[uid]), int(right[uid]), k) for uid in enough]
     return pd.Series(shares, enough, dtype=float), notes

@@ -30,6 +30,7 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from rtpo.core.files import utc_now, write_whole
+from rtpo.core.names import counted
 from rtpo.data.reading import read_rows
 from rtpo.engines.base import Request, Sampling
 from rtpo.engines.decoder import Decoder
@@ -304,7 +305,7 @@ def grading(options: Namespace) -> Iterator[Case]:
     seconds = in_turns({side: partial(grade, side) for side in pairs}, options.repeats)
     grader.close()
     timings = {side: [1e3 * value / len(answers) for value in values] for side, values in seconds.items()}
-    yield f"grading, {len(answers)} answers", "ms a grade", timings
+    yield f"grading, {counted(len(answers), 'answer')}", "ms a grade", timings
 
 
 CASES = {"verl": verl, "trees": trees, "decoder": decoder, "python": python, "grading": grading}

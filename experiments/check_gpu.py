@@ -28,6 +28,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for a copy of the project that is not installed
 
 from rtpo.core.losses import TokenBatch, loss
+from rtpo.core.names import counted
 from rtpo.core.rounding import SHIFT, TIMES, difference
 from rtpo.core.tree_attention import BLOCK, KERNELS, choose_attention, read_at, why_not_trees
 from rtpo.core.trees import forest
@@ -165,7 +166,11 @@ def equality(device: str, source: Shape | Path, sizes: Sequence[tuple[int, int]]
             for what, on_trees, alone, moved in zip(("log-probs", "gradients"), *computed, strict=True):
                 measured, floor = difference(on_trees, alone), difference(moved, alone)
                 value = f"{measured}, rounding {floor}, limit {TIMES} times"
-                yield f"{what}, {str(precision)[6:]}, {context} + {turn} ids", value, measured.is_beyond(floor)
+                yield (
+                    f"{what}, {str(precision)[6:]}, {context} + {counted(turn, 'id')}",
+                    value,
+                    measured.is_beyond(floor),
+                )
 
 
 def kinds(device: str, until: float) -> Iterator[Line]:

@@ -35,6 +35,7 @@ from experiments import following
 from experiments.launched import Launched, all_logs, check, evaluation_of, load
 from experiments.submission import check_gain, gained, submit
 from experiments.training import train
+from rtpo.core.names import counted
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.run.cli import (
@@ -209,7 +210,7 @@ def write_tables(launch: Launched) -> int:
     elements, incomplete = launch.elements, launch.incomplete
     for index, what in incomplete.items():
         print(f"not complete: {elements[index].run.folder}: {', '.join(what)}")
-    print(f"complete: {len(elements) - len(incomplete)} of {len(elements)} elements")
+    print(f"complete: {len(elements) - len(incomplete)} of {counted(len(elements), 'element')}")
     return status
 
 

@@ -15,6 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from rtpo.core.names import counted
 from rtpo.data.prepare import UNEQUAL_GOLDS, DataFolder
 from rtpo.data.registry import REGISTRY, UNVERIFIED
 from rtpo.envs.textworld.env import TextWorldSettings
@@ -111,7 +112,7 @@ def prepare_games(task: str, folder: Path, counts: dict[str, int]) -> None:
     place = folder / "textworld" / settings.games.kind
     in_order: dict[str, int] = {split: counts[split] for split in SPLITS if split in counts}
     for split, number in make_games(place, settings.games, in_order).items():
-        print(f"{task}: {number} games in {place / f'{split}.jsonl'}", flush=True)
+        print(f"{task}: {counted(number, 'game')} in {place / f'{split}.jsonl'}", flush=True)
 
 
 def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], accept_other: bool) -> int:
@@ -131,7 +132,7 @@ def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], acc
             status = 1
         else:
             dropped = "".join(f", {count} dropped ({reason})" for reason, count in manifest["dropped"].items())
-            print(f"{name}: {folder.status(name)}, {manifest['rows']} rows{dropped}", flush=True)
+            print(f"{name}: {folder.status(name)}, {counted(manifest['rows'], 'row')}{dropped}", flush=True)
             if manifest.get(UNEQUAL_GOLDS):
                 print(UnequalGolds(**manifest[UNEQUAL_GOLDS]).sentence(folder.file(name)), file=sys.stderr)
     return status

@@ -4,6 +4,7 @@ from contextlib import closing
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import disk_errors
+from rtpo.core.names import counted
 from rtpo.envs.registry import environment_facts
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
@@ -47,7 +48,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
             harness = open_harness(config, open_backend(config), chat, ledger, AgentHarness)
             if save:
                 harness.load(save.folder, save.state["harness"])
-                print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
+                print(f"resuming {folder.path} after {counted(harness.ledger.rollouts, 'rollout')}")
             # a step that was saved between two phases has not been tracked
             kept = ledger.rollouts - (state["progress"].span is not None) if state else None
             with closing(Tracking(config, folder, tracker, kept)) as track:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtpo.core.contexts import flattened_context
+from rtpo.core.names import counted
 from rtpo.errors import NonFinite
 from rtpo.types import Aggregation, Floats, Ids, Rollout, TrainingContext, TrainRow, Turn, as_ids
 
@@ -61,7 +62,9 @@ def trajectory_rows(
     """
     start = rollout.start_k if first_k is None else first_k
     if not 0 <= start < len(rollout.turns):
-        raise ValueError(f"rollout {rollout.uid} has {len(rollout.turns)} turns: it has no turn {start} to train from")
+        raise ValueError(
+            f"rollout {rollout.uid} has {counted(len(rollout.turns), 'turn')}: it has no turn {start} to train from"
+        )
     turns = rollout.turns[start:]
     share = _token_weight(weight, turns, rollout.uid)
     ends = np.cumsum([len(turn.output_ids) for turn in turns])
@@ -72,8 +75,8 @@ def trajectory_rows(
         by_turn = list(np.broadcast_to(advantage, len(turns)))
     else:
         raise ValueError(
-            f"rollout {rollout.uid}: {len(turns)} trained turns of {ends[-1]} tokens, advantages of shape "
-            f"{np.shape(advantage)}"
+            f"rollout {rollout.uid}: {counted(len(turns), 'trained turn')} of {counted(ends[-1], 'token')}, "
+            f"advantages of shape {np.shape(advantage)}"
         )
     if training_context == "recorded":
         return [

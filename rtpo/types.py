@@ -21,6 +21,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from rtpo.core.names import counted
+
 Ids = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 RolloutContext = Literal["strip_think", "full"]
@@ -253,7 +255,7 @@ class Rollout:
         if self.tip is not None and k == self.tip.k:
             return self.tip
         if not 0 <= k < len(self.turns):
-            raise IndexError(f"rollout {self.uid} took {len(self.turns)} turns: it has no boundary {k}")
+            raise IndexError(f"rollout {self.uid} took {counted(len(self.turns), 'turn')}: it has no boundary {k}")
         turn = self.turns[k]
         return Boundary(self.task, k, turn.context_ids, self.turns[:k], turn.snapshot, self.uid)
 

@@ -14,6 +14,7 @@ from analysis import metrics, plots
 from analysis.load import Frames, experiment, groups, load_run
 from analysis.looks import THIN, WIDTH, Style, look_at, styles, title_of
 from analysis.plots import TOY_SCALE, Line, Panel
+from rtpo.core.names import counted
 from rtpo.errors import DataError
 
 APART = 0.012
@@ -120,9 +121,9 @@ def _about(frames: Frames) -> str:
     run, budget = frames.runs.iloc[0], frames.config["budget"]["rollouts"]
     state = "finished" if run["is_finished"] else "not finished"
     return (
-        f"{run['run']}; {title_of(run['label'])}; profile {run['profile']}; {state}: {run['steps']} steps, "
-        f"{run['rollouts']:,} of {budget:,} rollouts. {_scale(run['profile'])}Bars: 95 % intervals over questions. "
-        f"KL and entropy: a token. {BEFORE}"
+        f"{run['run']}; {title_of(run['label'])}; profile {run['profile']}; {state}: {counted(run['steps'], 'step')}, "
+        f"{run['rollouts']:,} of {counted(budget, 'rollout')}. {_scale(run['profile'])}Bars: 95 % intervals over "
+        f"questions. KL and entropy: a token. {BEFORE}"
     )
 
 

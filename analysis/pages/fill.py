@@ -16,6 +16,7 @@ from importlib import import_module
 import pandas as pd
 
 from analysis.tables import Table, markdown, ruled
+from rtpo.core.names import counted
 from rtpo.errors import DataError
 
 Content = Table | pd.DataFrame | str
@@ -60,7 +61,10 @@ def cell(shown: Content, place: str) -> str:
     rows = [line for line in frame.to_numpy().tolist() if [str(text) for text in line[: len(row)]] == row]
     columns = [number for number, title in enumerate(frame.columns) if title == column]
     if len(rows) != 1 or len(columns) != 1:
-        raise DataError(f"{place}: the table has {len(rows)} such rows and {len(columns)} such columns, not one each.")
+        raise DataError(
+            f"{place}: the table has {counted(len(rows), 'such row')} and {counted(len(columns), 'such column')}, not "
+            "one each."
+        )
     return str(rows[0][columns[0]]).strip("*")
 
 

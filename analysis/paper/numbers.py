@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from rtpo.core.names import nearest
+from rtpo.core.names import counted, nearest
 from rtpo.errors import DataError
 from rtpo.run.reading import SAFE_LOADER
 
@@ -156,7 +156,9 @@ def read_paper(text: str) -> Paper:
         cells = {}
         for row, line in rows.items():
             if len(line["cells"]) != len(columns):
-                raise DataError(f"Table {key!r}, row {row!r} has {len(line['cells'])} cells, not {len(columns)}.")
+                raise DataError(
+                    f"Table {key!r}, row {row!r} has {counted(len(line['cells']), 'cell')}, not {len(columns)}."
+                )
             for column, printed in zip(columns, line["cells"], strict=True):
                 if printed is not None:
                     place = f"Table {key!r}, row {row!r}, column {column!r}"

@@ -9,6 +9,7 @@ import pandas as pd
 from analysis import tables
 from analysis.paper.tables import AGREES, COMPARED, HIGHER, LOWER, UNDECIDED, PaperTable, committed
 from analysis.tables import FORMATS, NOT_RUN, Table, changed, ruled, told_stale, write
+from rtpo.core.names import counted
 
 LINKS = "../../results/tables/paper"
 """from docs/results/"""
@@ -33,7 +34,7 @@ def save(paper_tables: Sequence[PaperTable], folder: Path, faults: Sequence[str]
     for path in [] if faults else _left(files, folder):
         print(f"{path}: no record gives it any more; delete it")
     counts = _counts([table for table in paper_tables if table.is_paper])
-    print(f"{ruled(list(counts.columns), counts.to_numpy().tolist())}{len(files)} files in {folder}")
+    print(f"{ruled(list(counts.columns), counts.to_numpy().tolist())}{counted(len(files), 'file')} in {folder}")
     return _said(faults)
 
 

@@ -21,6 +21,7 @@ from analysis.run_folder import load_paths
 from analysis.run_table import decoded
 from analysis.tables import NOT_RUN
 from rtpo.algorithms import load_algorithm
+from rtpo.core.names import counted
 from rtpo.data.registry import REGISTRY
 from rtpo.engines.base import PAPER_DECODING
 from rtpo.errors import DataError
@@ -171,7 +172,11 @@ class Records:
             return ""
         counts = _episodes(condition, cell.label, cell.benchmark, cell.episodes).groupby("seed")["unit"].nunique()
         short = counts[counts != whole]
-        return f"{short.iloc[0]:,} of {whole:,} questions of {cell.benchmark or condition.task}" if len(short) else ""
+        return (
+            f"{short.iloc[0]:,} of {counted(whole, 'question')} of {cell.benchmark or condition.task}"
+            if len(short)
+            else ""
+        )
 
 
 @lru_cache(maxsize=256)

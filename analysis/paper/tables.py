@@ -132,7 +132,7 @@ class PaperTable:
             yield f"{MARK.strip()}: not in the paper's table."
         yield from _about(list(self.estimates))
         if ungraded := max((each.ungraded for each in self.estimates), default=0):
-            yield f"Up to {ungraded:,} samples of a cell could not be graded and are left out."
+            yield f"Left out, because ungradable: up to {counted(ungraded, 'sample')} of a cell."
         for word, part in cells[(cells["why"] != "") & (cells["verdict"] != NO_VALUE)].groupby("verdict"):
             yield f"{str(word).capitalize()}: {'; '.join(part['why'].unique())}."
         if (cells["verdict"] == NOT_RUN).any():

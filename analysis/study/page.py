@@ -9,7 +9,7 @@ from analysis import metrics
 from analysis.claims.claims import study_claims, together
 from analysis.load import Frames
 from analysis.looks import TASKS, title_of
-from analysis.run_table import counted, mean, steps, success
+from analysis.run_table import mean, steps, success, token_sum
 from analysis.study.plan import named
 from analysis.study.results import DECODINGS, MEASURES, Difference, compare, of_study
 from analysis.tables import NO_VALUE, NOT_RUN, Cell, number, percent_cell
@@ -62,7 +62,7 @@ def configurations(study: str, task: str) -> pd.DataFrame:
         "Runs": lambda group: f"{len(group.runs)} of {len(results.planned[task, group.label, False])}",
         "Rate": lambda group: f"{group.runs['learning_rate'].iloc[0]:g}",
         "Steps / 1k rollouts": lambda group: mean(1000 * group.runs["optimizer_steps"] / group.runs["rollouts"], 1),
-        "Tokens, k": lambda group: counted(group, "generated_tokens"),
+        "Tokens, k": lambda group: token_sum(group, "generated_tokens"),
         "Success": partial(success, mode=own),
         "By warm start": partial(_by_warm_start, mode=own),
         "Minus exact GRPO": less_control,

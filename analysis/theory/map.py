@@ -172,7 +172,7 @@ def kinds_of_task() -> pd.DataFrame:
 def regimes() -> pd.DataFrame:
     """The mean difference of each kind of task, for small and for large steps."""
     columns = {
-        f"{steps} steps: {title}": kinds.set_index(["Decisions", "Luck"])[title]
+        f"{steps!s} steps: {title}": kinds.set_index(["Decisions", "Luck"])[title]
         for steps, kinds in kinds_of_task().groupby("steps", sort=False)
         for title in ("predicted", "measured", "decided")
     }

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError, model_validator
 
 from analysis.run_folder import unchanged
-from rtpo.core.names import some
+from rtpo.core.names import counted, some
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 from rtpo.run.reading import json_object, no_run, read_config, read_manifest
@@ -47,7 +47,9 @@ class RecordedTurn(BaseModel, frozen=True, strict=True):
     @model_validator(mode="after")
     def _has_a_logprob_a_token(self) -> Self:
         if len(self.logprobs) != len(self.output_ids):
-            raise ValueError(f"turn {self.k} has {len(self.output_ids)} output ids and {len(self.logprobs)} log-probs")
+            raise ValueError(
+                f"turn {self.k} has {counted(len(self.output_ids), 'output id')} and {len(self.logprobs)} log-probs"
+            )
         return self
 
 

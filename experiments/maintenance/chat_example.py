@@ -15,6 +15,7 @@ import numpy as np
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import flattened_context, strip_think
+from rtpo.core.names import counted
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
@@ -61,12 +62,20 @@ def sections(chat: ChatFormat, stripped: Rollout, full: Rollout) -> Iterator[tup
     flattened = flattened_context(stripped.turns, 1)
     same = "the same ids as" if np.array_equal(flattened, whole.context_ids) else "other ids than"
     use = ", ".join(f"{use.tool}: {use.outcome.value}" for use in first.calls)
-    yield f"c_0: what the first turn sees ({len(first.context_ids)} ids)", chat.decode(first.context_ids)
-    yield f"u_0: thinking, commentary, tool call ({len(first.output_ids)} ids)", chat.decode(first.output_ids)
-    yield f"f_0: the tool's answer ({use}; {len(first.feedback_ids)} ids)", chat.decode(first.feedback_ids)
-    yield f"c_1, rollout_context=strip_think ({len(second.context_ids)} ids; {len(removed)} left out)", marked
-    yield f"c_1, rollout_context=full ({len(whole.context_ids)} ids)", chat.decode(whole.context_ids)
-    title = f"training_context=flattened of turn 1 ({len(flattened)} ids): {same} c_1 under rollout_context=full"
+    yield f"c_0: what the first turn sees ({counted(len(first.context_ids), 'id')})", chat.decode(first.context_ids)
+    yield (
+        f"u_0: thinking, commentary, tool call ({counted(len(first.output_ids), 'id')})",
+        chat.decode(first.output_ids),
+    )
+    yield f"f_0: the tool's answer ({use}; {counted(len(first.feedback_ids), 'id')})", chat.decode(first.feedback_ids)
+    yield (
+        f"c_1, rollout_context=strip_think ({counted(len(second.context_ids), 'id')}; {len(removed)} left out)",
+        marked,
+    )
+    yield f"c_1, rollout_context=full ({counted(len(whole.context_ids), 'id')})", chat.decode(whole.context_ids)
+    title = (
+        f"training_context=flattened of turn 1 ({counted(len(flattened), 'id')}): {same} c_1 under rollout_context=full"
+    )
     yield title, chat.decode(flattened)
     yield f"u_1: the final reply (reward {stripped.grade.reward:g})", chat.decode(second.output_ids)
 

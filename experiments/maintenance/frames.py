@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from analysis.load import keep, load
+from rtpo.core.names import counted
 from rtpo.run.cli import Parser, command
 
 
@@ -19,7 +20,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, help="where the frames are kept")
     options = parser.parse_args(arguments)
     kept = keep(load(options.folder), options.output)
-    print(f"{len(kept.runs)} runs, {len(kept.answers)} answers")
+    print(f"{counted(len(kept.runs), 'run')}, {counted(len(kept.answers), 'answer')}")
 
 
 if __name__ == "__main__":

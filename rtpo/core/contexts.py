@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rtpo.core.chat import THINK_CLOSE, THINK_OPEN, ThinkTags
+from rtpo.core.names import counted
 from rtpo.errors import ConfigError
 from rtpo.types import Ids, RolloutContext, Turn, as_ids
 
@@ -21,8 +22,8 @@ def check_context(mode: RolloutContext, tags: ThinkTags) -> None:
     missing = [tag for tag, token in ((THINK_OPEN, tags.open_id), (THINK_CLOSE, tags.close_id)) if token is None]
     if mode == "strip_think" and missing:
         raise ConfigError(
-            f"rollout_context is strip_think, and the tokenizer does not have {' and '.join(missing)} as single "
-            "token(s): use rollout_context=full, or a model that thinks between these tags."
+            f"rollout_context is strip_think, and the tokenizer does not have {' and '.join(missing)} as one "
+            "token each: use rollout_context=full, or a model that thinks between these tags."
         )
 
 
@@ -63,7 +64,7 @@ def flattened_context(turns: Sequence[Turn], k: int) -> Ids:
     `turns` runs from turn 0. Raises IndexError without turns, and unless 0 <= k <= len(turns).
     """
     if not turns or not 0 <= k <= len(turns):
-        raise IndexError(f"a path of {len(turns)} turns has no flattened context of turn {k}")
+        raise IndexError(f"a path of {counted(len(turns), 'turn')} has no flattened context of turn {k}")
     parts = [turns[0].context_ids]
     for turn in turns[:k]:
         parts += [turn.output_ids, turn.feedback_ids]

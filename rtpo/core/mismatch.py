@@ -25,6 +25,7 @@ measures, over all tokens:
 import numpy as np
 import numpy.typing as npt
 
+from rtpo.core.names import counted
 from rtpo.errors import NonFinite
 
 LOG_RATIO_LIMIT, CLIP = 10.0, 1.0
@@ -70,7 +71,8 @@ def _log_probs(name: str, values: npt.ArrayLike, turns: npt.NDArray[np.int_]) ->
     if not np.isfinite(array).all():
         count = int((~np.isfinite(array)).sum())
         raise NonFinite(
-            f"{name} is NaN or infinite for {count} of {len(array)} trained tokens; check the model that scored them."
+            f"{name} is NaN or infinite for {count} of {counted(len(array), 'trained token')}; check the model that "
+            "scored them."
         )
     return array
 

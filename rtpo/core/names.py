@@ -16,8 +16,9 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """The number and its noun: `1 run`, `2 runs`."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    """`1 run`, `2 runs`, `3 processes`, `4 replies`."""
+    stem, ending = (noun[:-1], "ies") if noun.endswith("ly") else (noun, "es" if noun.endswith("ss") else "s")
+    return f"{number:,} {noun if number == 1 else stem + ending}"
 
 
 def some(names: Sequence[Any]) -> str:

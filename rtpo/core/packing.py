@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rtpo.core.names import counted
 from rtpo.errors import NonFinite
 from rtpo.types import Floats, Ids, TrainRow
 from rtpo.verbs import Loss
@@ -50,7 +51,7 @@ def pack(
     if not rows:
         raise ValueError("pack needs at least one row")
     if old_logprobs is not None and len(old_logprobs) != len(rows):
-        raise ValueError(f"{len(rows)} rows but old_logprobs of {len(old_logprobs)} rows")
+        raise ValueError(f"{counted(len(rows), 'row')} but old_logprobs of {counted(len(old_logprobs), 'row')}")
     weights = [row.weight for row in rows] if weights is None else weights
     if [len(weight) for weight in weights] != [len(row.ids) for row in rows]:
         raise ValueError("weights must have one array of a row's length for each row")
@@ -162,7 +163,9 @@ def _old_logprobs(row: TrainRow, trained: Floats) -> Floats:
     """[len(ids)]: the [mask.sum()] old log-probs at the trained ids, 0 elsewhere."""
     count = int(row.mask.sum())
     if np.shape(trained) != (count,):
-        raise ValueError(f"row of rollout {row.rollout_uid}: {count} trained tokens, {np.shape(trained)} old log-probs")
+        raise ValueError(
+            f"row of rollout {row.rollout_uid}: {counted(count, 'trained token')}, {np.shape(trained)} old log-probs"
+        )
     if not np.isfinite(trained).all():
         raise NonFinite(f"Row of rollout {row.rollout_uid}: an old log-prob is NaN or infinite; check the engine.")
     placed = np.zeros(len(row.ids), np.float32)

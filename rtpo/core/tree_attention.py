@@ -17,6 +17,7 @@ from transformers import AttentionInterface
 from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.integrations.sdpa_attention import repeat_kv
 
+from rtpo.core.names import counted
 from rtpo.errors import MachineError
 
 NAME = "prefix trees"
@@ -106,7 +107,8 @@ def attend(
     except FailOnRecompileLimitHit as error:
         raise MachineError(
             f"torch would compile FlexAttention for more than {KERNELS} kinds of trees, and beyond that compute all "
-            f"pairs of {query.shape[2]} nodes: raise KERNELS in rtpo/core/tree_attention.py, and report the shapes."
+            f"pairs of {counted(query.shape[2], 'node')}: raise KERNELS in rtpo/core/tree_attention.py, and report "
+            "the shapes."
         ) from error
 
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from rtpo.core.names import counted
 from rtpo.core.packing import by_length
 from rtpo.types import Ids
 
@@ -129,7 +130,7 @@ def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> lis
     Raises ValueError as `tree` does, and for an incomplete run of rows.
     """
     if len(rows) % together:
-        raise ValueError(f"{len(rows)} rows do not divide into runs of {together}")
+        raise ValueError(f"{counted(len(rows), 'row')} do not divide into runs of {together}")
     order, shared = depth_first(rows)
     may_begin = _possible_starts(order, together)
     # a tree of the sorted rows start..stop-1 has these nodes: the ids its first row shares, and its rows' new ids

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rtpo.core.files import disk_errors, readable, sha256, utc_now, write_whole
+from rtpo.core.names import counted
 from rtpo.data.download import fetch
 from rtpo.data.records import Record, manifest_path, read_manifest, read_records, write_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
@@ -100,8 +101,8 @@ class DataFolder:
             raise DataError(f"{name}: {file} holds no problem with an answer: give the set's own file")
         if rows != known.rows and not raw.may_differ:
             raise DataError(
-                f"{name} has {rows} rows in {raw.source}, but {known.rows} were expected: give the right file with "
-                f"--from {name}=FILE, or accept this number of rows with --accept-other"
+                f"{name} has {counted(rows, 'row')} in {raw.source}, but {known.rows} were expected: give the right "
+                f"file with --from {name}=FILE, or accept this number of rows with --accept-other"
             )
         if file != self._raw(name):
             self._put(self._raw(name), file.read_bytes())
@@ -168,7 +169,9 @@ class DataFolder:
         dropped = dropped + shared
         if known.sample is not None:
             if len(records) < known.sample and not raw.may_differ:
-                raise DataError(f"{name} has {len(records)} problems and needs {known.sample}: give the whole file")
+                raise DataError(
+                    f"{name} has {counted(len(records), 'problem')} and needs {known.sample}: give the whole file"
+                )
             records = sample(records, known.sample, SAMPLE_SEED)
         lines = "".join(json.dumps(asdict(problem)) + "\n" for problem in dropped)
         self._put(self.path / f"{name}.dropped.jsonl", lines.encode())

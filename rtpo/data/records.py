@@ -11,6 +11,7 @@ from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from rtpo.core.files import disk_errors, sha256, write_whole
 from rtpo.core.json_text import parse
+from rtpo.core.names import counted
 from rtpo.data.reading import read_rows
 from rtpo.errors import DataError
 from rtpo.types import Task
@@ -82,8 +83,9 @@ def read_records(path: str | Path) -> list[Task]:
         tasks.append(task)
     if (manifest := read_manifest(path)) is not None and (checksum := sha256(path)) != manifest.get("sha256"):
         raise DataError(
-            f"{path} has {len(tasks)} rows and the sha256 {checksum}, but its manifest says {manifest.get('rows')} "
-            f"rows and {manifest.get('sha256')}: prepare it again, or rename a file that you edited"
+            f"{path} has {counted(len(tasks), 'row')} and the sha256 {checksum}, but its manifest says "
+            f"{manifest.get('rows')!s} rows and {manifest.get('sha256')}: prepare it again, or rename a file that you "
+            "edited"
         )
     return tasks
 

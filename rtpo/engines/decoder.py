@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedConfig
 
+from rtpo.core.names import counted
 from rtpo.core.trees import Indices
 from rtpo.engines.base import Generation, Request
 from rtpo.engines.prefill import Prompt, PromptCache, pieces, prefill
@@ -199,7 +200,9 @@ class Decoder:
         self._vocabulary = config.vocab_size
         self._positions = config.max_position_embeddings
         if any(not 0 <= i < config.vocab_size for i in stop_ids):
-            raise ConfigError(f"stop_ids {sorted(stop_ids)} do not fit a vocabulary of {config.vocab_size} tokens.")
+            raise ConfigError(
+                f"stop_ids {sorted(stop_ids)} do not fit a vocabulary of {counted(config.vocab_size, 'token')}."
+            )
         if cache_tokens < 0:
             raise ConfigError(f"cache_tokens is {cache_tokens}: give a number >= 0 (0 keeps no prompt).")
         self._is_stop = torch.zeros(config.vocab_size, dtype=torch.bool)
@@ -272,16 +275,18 @@ class Decoder:
             raise DataError(f"The context of session {request.session!r} is empty: give at least one token.")
         if len(ids) + sampling.max_tokens > self._positions:
             raise DataError(
-                f"A context of {len(ids)} tokens and max_tokens {sampling.max_tokens} do not fit "
+                f"A context of {counted(len(ids), 'token')} and max_tokens {sampling.max_tokens} do not fit "
                 f"max_position_embeddings {self._positions}: shorten one of them."
             )
         if ids.min() < 0 or ids.max() >= self._vocabulary:
             raise DataError(
-                f"The context of session {request.session!r} has ids outside the model's {self._vocabulary} tokens: "
-                "use the model's own tokenizer."
+                f"The context of session {request.session!r} has ids outside the model's "
+                f"{counted(self._vocabulary, 'token')}: use the model's own tokenizer."
             )
         if sampling.top_logprobs > self._vocabulary:
-            raise ConfigError(f"top_logprobs is {sampling.top_logprobs}: the model has {self._vocabulary} tokens.")
+            raise ConfigError(
+                f"top_logprobs is {sampling.top_logprobs}: the model has {counted(self._vocabulary, 'token')}."
+            )
 
     def _blocks(self, requests: Sequence[Request], threads: int) -> Iterator[list[int]]:
         """Indices of the requests of each block, by context length, with equal contexts side by side."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rtpo.core.http_client import Client, RequestSettings, key_problems, url_problems
+from rtpo.core.names import counted
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.types import StopReason, as_ids
@@ -163,4 +164,4 @@ def _check_ids(ids: Any, limit: int) -> None:
     if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < 2**31 for i in ids):
         raise ValueError("its token_ids are not a list of ids")
     if len(ids) > limit:
-        raise ValueError(f"it has {len(ids)} tokens and {limit} were asked for at most")
+        raise ValueError(f"it has {counted(len(ids), 'token')} and {limit} were asked for at most")

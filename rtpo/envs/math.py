@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rtpo.core.bounds import Count
+from rtpo.core.names import counted
 from rtpo.data.registry import read_tasks
 from rtpo.envs.base import Environment, Settings
 from rtpo.envs.tool_env import ToolEnv
@@ -29,7 +30,8 @@ class MathSettings(Settings):
 
 def limits_sentence(max_turns: int, calls_per_reply: int) -> str:
     """The system message's sentence on the episode's limits."""
-    return f"At most {max_turns} replies, the last with the answer, and {calls_per_reply} calls a reply."
+    replies, calls = counted(max_turns, "reply"), counted(calls_per_reply, "call")
+    return f"At most {replies}, the last with the answer, and {calls} a reply."
 
 
 class MathEnv(ToolEnv):

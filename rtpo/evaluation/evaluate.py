@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import check_context
+from rtpo.core.names import counted
 from rtpo.errors import ConfigError
 from rtpo.evaluation.panel import (
     SAMPLES,
@@ -85,4 +86,4 @@ def _play(
 
         play(world, panel, config, version, done, write)
         if bar.disable:
-            print(f"{panel.name}: {len(panel.tasks)} questions played", flush=True)
+            print(f"{panel.name}: {counted(len(panel.tasks), 'question')} played", flush=True)

@@ -14,6 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from omegaconf import OmegaConf
 
 from rtpo.core.files import sha256
+from rtpo.core.names import counted
 from rtpo.engines.base import Engine
 from rtpo.engines.endpoint import EndpointEngine
 from rtpo.errors import ConfigError, DataError
@@ -70,7 +71,7 @@ def check_positions(checkpoint: Checkpoint, benchmarks: Mapping[str, TaskConfig]
         if checkpoint.positions is not None and task.max_context_tokens > checkpoint.positions:
             raise ConfigError(
                 f"benchmarks.{name}.max_context_tokens is {task.max_context_tokens} and the model has "
-                f"{checkpoint.positions} positions: use that or fewer."
+                f"{counted(checkpoint.positions, 'position')}: use that or fewer."
             )
 
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+from rtpo.core.names import counted
 from rtpo.errors import BudgetExceeded, DataError
 from rtpo.types import Boundary, Rollout, Task, ToolOutcome, TrainRow
 
@@ -90,8 +91,8 @@ def lost_since(path: Path, total_at_checkpoint: int) -> int:
         total = after
     if total < total_at_checkpoint:
         raise DataError(
-            f"{path} ends at {total} rollouts, before the checkpoint's {total_at_checkpoint}: it is not this run's "
-            f"journal, or lines were lost: {afresh}"
+            f"{path} ends at {counted(total, 'rollout')}, before the checkpoint's {total_at_checkpoint}: it is not "
+            f"this run's journal, or lines were lost: {afresh}"
         )
     return total - total_at_checkpoint
 
@@ -180,12 +181,12 @@ class Ledger:
         """Set aside a step's worst case. Raises BudgetExceeded beyond what remains, ValueError while another
         reservation is open."""
         if self.reserved:
-            raise ValueError(f"{self.reserved} rollouts are still reserved: release them at the end of the step")
+            raise ValueError(f"{counted(self.reserved, 'rollout')} still reserved: release them at the end of the step")
         _not_negative("reserve", n)
         if n > self.remaining:
             raise BudgetExceeded(
-                f"A step wants to reserve {n} rollouts and {self.remaining} of budget.rollouts={self.budget.rollouts} "
-                "remain: take as many tasks as tasks_that_fit says."
+                f"A step wants to reserve {counted(n, 'rollout')} and {self.remaining} of "
+                f"budget.rollouts={self.budget.rollouts} remain: take as many tasks as tasks_that_fit says."
             )
         self.reserved = n
 
@@ -194,8 +195,8 @@ class Ledger:
         _not_negative("charge", n)
         if n > self.reserved:
             raise BudgetExceeded(
-                f"The algorithm asks for {n} rollouts and {self.reserved} are left of what its step reserved: its "
-                "rollouts_per_task must be the true worst case."
+                f"The algorithm asks for {counted(n, 'rollout')} and {self.reserved} are left of what its step "
+                "reserved: its rollouts_per_task must be the true worst case."
             )
         if n and self.journal is not None:
             self.journal.append(Charge(n, self.dispatched + n, self.rollouts + n))
@@ -252,8 +253,8 @@ class Ledger:
         """Raises DataError for a journal that is damaged or has other charges than this run's."""
         if self.journal is not None and (unknown := lost_since(self.journal.path, self.dispatched)):
             raise DataError(
-                f"{self.journal.path} has {unknown} rollouts that this run did not send: another process wrote to it. "
-                f"Delete {self.journal.path.parent} to start afresh."
+                f"{self.journal.path} has {counted(unknown, 'rollout')} that this run did not send: another process "
+                f"wrote to it. Delete {self.journal.path.parent} to start afresh."
             )
 
     def as_dict(self) -> dict[str, Any]:

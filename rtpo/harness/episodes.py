@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
+from rtpo.core.names import counted
 from rtpo.core.seeds import stream_seed
 from rtpo.engines.base import Engine, Request, Sampling
 from rtpo.envs.base import Env
@@ -180,7 +181,7 @@ def opening_context(chat: ChatFormat, opening: Opening, task: Task, limits: Epis
     context = chat.opening(opening)
     if len(context) > limits.max_prompt_tokens:
         raise DataError(
-            f"task {task.uid}: its prompt has {len(context)} tokens and task.max_prompt_tokens is "
+            f"task {task.uid}: its prompt has {counted(len(context), 'token')} and task.max_prompt_tokens is "
             f"{limits.max_prompt_tokens}; raise the limit or leave the task out."
         )
     return context

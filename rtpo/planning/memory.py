@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rtpo.core.names import counted
 from rtpo.planning.hardware import GIB, Hardware, Shape, known, model_shape
 from rtpo.run.config import RunConfig
 
@@ -180,7 +181,7 @@ def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:
         needed = f"{name} is estimated to need {max(update, generation) / GIB:.0f} GiB on each GPU"
         return [f"{needed}, and one of {hardware.title} has {has:.0f} GiB: lower {VERL}{field}, or take more GPUs."]
     if cache < run.task.max_context_tokens:
-        below = f"vLLM has room for {max(0, cache):,} cached tokens, below task.max_context_tokens"
+        below = f"vLLM has room for {counted(max(0, cache), 'cached token')}, below task.max_context_tokens"
         return [f"{below} {run.task.max_context_tokens:,}: raise {VERL}rollout.gpu_memory_utilization."]
     return []
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rtpo.core.names import nearest
+from rtpo.core.names import counted, nearest
 from rtpo.data.reading import read_rows
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import ConfigError
@@ -219,14 +219,14 @@ def task_count(data: DataConfig) -> int:
 def summary(planned: Plan) -> str:
     """The plan in some ten lines, with one line for each task's hours."""
     rows, run, total = planned.rows, planned.rows[0].run, planned.sum
-    count, misfits = total(lambda row: 1), total(lambda row: not row.fits)
+    count, misfits = sum(row.count for row in rows), total(lambda row: not row.fits)
     models = ", ".join(dict.fromkeys(row.run.model.name for row in rows))
     _, free = memory.free_space(run.results)
     read = {row.owner: sum(each.count for each in rows if each.owner == row.owner) for row in rows if row.owner}
-    lacking = [f"{misfits} of {count} elements"] * (misfits > 0) + ["disk"] * (planned.disk > free)
+    lacking = [f"{misfits} of {counted(count, 'element')}"] * (misfits > 0) + ["disk"] * (planned.disk > free)
     lines = [
-        f"Plan of {planned.experiment}, profile {run.profile.name}: {count} elements of {models}. An estimate, nothing "
-        "was measured.",
+        f"Plan of {planned.experiment}, profile {run.profile.name}: {counted(count, 'element')} of {models}. An "
+        "estimate, nothing was measured.",
         f"Rollouts: {total(lambda row: row.counts.rollouts):,.0f} of training, "
         f"{total(lambda row: row.evaluation_rollouts):,.0f} of evaluation",
         f"Tokens: {total(lambda row: row.counts.generated + row.counts.free) / 1e6:,.1f} M generated in training, "
@@ -234,7 +234,7 @@ def summary(planned: Plan) -> str:
         f"Optimizer steps: {total(lambda row: row.counts.optimizer_steps):,.0f}; synchronisations: "
         f"{total(lambda row: row.counts.syncs):,.0f}",
         *(
-            f"Read from {owner}: the runs of {number} elements, which are trained there and not counted here"
+            f"Read from {owner}: the runs of {counted(number, 'element')}, which are trained there and not counted here"
             for owner, number in read.items()
         ),
         *(_gpu_lines(planned, planned.node) if planned.node else ["GPU-hours: none; hours on CPUs are unknown"]),

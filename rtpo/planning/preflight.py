@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rtpo.core.names import counted
 from rtpo.data.prepare import UNEQUAL_GOLDS
 from rtpo.data.records import read_manifest
 from rtpo.envs.airline.env import AirlineSettings
@@ -201,7 +202,7 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
     parallel = int(verl_setting(run, "rollout.tensor_model_parallel_size", 1))
     if processes % parallel:
         name = "verl.actor_rollout_ref.rollout.tensor_model_parallel_size"
-        yield f"{name} is {parallel}: use a divisor of the {processes} training process(es)."
+        yield f"{name} is {parallel}: use a divisor of the {counted(processes, 'training process')}."
     machine = known().hardware.get(profile.name)
     if machine is not None or profile.platform == "cpu":
         node = None if machine is None else replace(machine, gpus=profile.processes)
@@ -225,7 +226,7 @@ def _disk_problems(runs: Sequence[RunConfig], experiment: Experiment, here: bool
     place, free = free_space(runs[0].results if runs else ".")
     needed = most if here else room(sizes, experiment.at_once, experiment.keep)
     if needed > free:
-        whose = "an element" if here else f"{len(runs)} element(s) that are not finished"
+        whose = "an element" if here else f"{counted(len(runs), 'element')} not finished"
         whose += f", {experiment.at_once} at once" if experiment.at_once and not here else ""
         size_text = f"estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free"
         remedy = "lower save.keep or launch.at_once, set launch.keep=weights or nothing"
@@ -250,7 +251,7 @@ def _machine_problems(runs: Sequence[RunConfig]) -> Iterator[str]:
 def _gpu_problems(run: RunConfig, available: Sequence[Gpu]) -> Iterator[str]:
     profile = run.profile
     if len(available) < profile.processes:
-        needed = f"profile {profile.name} needs {profile.processes} GPU(s) on a node"
+        needed = f"profile {profile.name} needs {counted(profile.processes, 'GPU')} on a node"
         yield f"{needed}, and {len(available)} can be seen here: ask for more, or choose another profile."
         return
     for gpu in available[: profile.processes]:

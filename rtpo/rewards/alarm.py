@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from rtpo.core.names import counted
 from rtpo.core.visible import in_one_line
 
 MOST_UNGRADABLE: Final = 0.01
@@ -22,6 +23,6 @@ def grading_alarm(graded: int, ungradable: int, details: Sequence[str] = ()) -> 
     shown = [in_one_line(detail, _CHARACTERS) for detail in list(dict.fromkeys(details))[:_SHOWN]]
     why = f" First of them: {'; '.join(shown)}." if shown else ""
     return (
-        f"{ungradable} of {total} rewards ({100 * ungradable / total:.1f} %) could not be graded, above "
+        f"{ungradable} of {counted(total, 'reward')} ({100 * ungradable / total:.1f} %) could not be graded, above "
         f"{100 * MOST_UNGRADABLE:g} %: they are left out, not counted as 0.{why}"
     )

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from rtpo.algorithms import PROJECT, load_algorithm
 from rtpo.core.bounds import Count, Million, Natural, Positive, Text
-from rtpo.core.names import nearest
+from rtpo.core.names import counted, nearest
 from rtpo.core.splits import SPLITS
 from rtpo.engines.base import Sampling
 from rtpo.envs.base import Env, Settings
@@ -315,7 +315,8 @@ def _problems(run: RunConfig) -> Iterator[str]:
 def _budget_problems(run: RunConfig) -> Iterator[str]:
     rollouts, worst = run.budget.rollouts, run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)
     if 0 < rollouts < worst:
-        yield f"budget.rollouts is {rollouts} and one task can take {worst} rollouts: not one step would fit."
+        most = counted(worst, "rollout")
+        yield f"budget.rollouts is {rollouts} and one task can take {most}: not one step would fit."
 
 
 def _verl_problems(run: RunConfig) -> Iterator[str]:

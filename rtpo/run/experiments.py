@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from rtpo.core.bounds import Count, Natural, Positive
-from rtpo.core.names import nearest
+from rtpo.core.names import counted, nearest
 from rtpo.errors import ConfigError
 from rtpo.run.building import build
 from rtpo.run.cli import composed, configurations
@@ -202,6 +202,6 @@ def check_folders(folders: Sequence[Path]) -> None:
     ((place, count),) = Counter(folders).most_common(1)
     if count > 1:
         raise ConfigError(
-            f"{count} runs would write to {place}: they differ only in fields that name no folder; sweep "
+            f"{counted(count, 'run')} would write to {place}: they differ only in fields that name no folder; sweep "
             "algorithm, task or seed, or give each value an experiment_name or algorithm.label of its own."
         )

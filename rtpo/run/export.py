@@ -24,6 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import check_is_free, disk_errors, partial_of
+from rtpo.core.names import counted
 from rtpo.errors import DataError, MachineError
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.lines import model_sha256
@@ -151,7 +152,8 @@ def merged(name: str, shards: Sequence[torch.Tensor]) -> torch.Tensor:
         whole = torch.cat(parts, dim=places[0].dim)
     else:
         raise DataError(
-            f"{name} is saved as {places} on {len(shards)} ranks: only tensors sharded over all ranks can be merged."
+            f"{name} is saved as {places} on {counted(len(shards), 'rank')}: only tensors sharded over all ranks can "
+            "be merged."
         )
     if whole.shape != first.shape:
         raise DataError(f"{name} has shape {tuple(whole.shape)} when merged and {tuple(first.shape)} on its ranks.")
@@ -168,7 +170,9 @@ def model_card(trained: TrainedPolicy, repository: str | None, dtype: str) -> st
     about = {name: value for name, value in (trained.manifest or {}).items() if name not in ("ledger", "files")}
     is_toy = run.profile.name == TOY or run.task.name.startswith(TOY)
     used, budget = trained.ledger["rollouts"], trained.ledger["budget"]["rollouts"]
-    unfinished = f"**The run is not finished**: {used:,} of {budget:,} rollouts were used at this save. Not evaluated."
+    unfinished = (
+        f"**The run is not finished**: {used:,} of {counted(budget, 'rollout')} were used at this save. Not evaluated."
+    )
     head = {"library_name": "transformers", "pipeline_tag": "text-generation", "license": UNKNOWN}
     tags = list(dict.fromkeys(["rtpo", run.algorithm_config.name, *([TOY] if is_toy else [])]))
     return CARD.read_text(encoding="utf-8").format(
@@ -222,7 +226,7 @@ def _evaluation(trained: TrainedPolicy) -> dict[str, Any]:
         for manifest in sorted(trained.folder.glob("*/manifest.json"))
         if json.loads(manifest.read_bytes()).get("checkpoint", {}).get("save") == trained.save
     }
-    held_out = {what: f"{sum(right)} of {len(right)} graded answers" for what, right in rewards.items()}
+    held_out = {what: f"{sum(right)} of {counted(len(right), 'graded answer')}" for what, right in rewards.items()}
     return {"held_out": held_out or "not evaluated", "benchmarks": benchmarks or "not evaluated"}
 
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import check_context
 from rtpo.core.json_text import parse
-from rtpo.core.names import missing_file
+from rtpo.core.names import counted, missing_file
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import RunConfig
 
@@ -78,7 +78,8 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
     tokens = contents["config.json"].get("vocab_size")
     if tokens is not None and top_logprobs > tokens:
         raise ConfigError(
-            f"algorithm.top_logprobs is {top_logprobs} and the model in {path} has {tokens} tokens: use that or fewer."
+            f"algorithm.top_logprobs is {top_logprobs} and the model in {path} has {counted(tokens, 'token')}: use "
+            "that or fewer."
         )
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
@@ -157,14 +158,14 @@ def _check_tokens(path: Path, config: Mapping[str, Any], places: Mapping[str, Pa
         rows = tensors.get_slice(embedding).get_shape()[0]
     if config.get("vocab_size", rows) != rows:
         raise DataError(
-            f"{path / 'config.json'} has vocab_size {config['vocab_size']}, and {embedding} has {rows} rows: copy the "
-            "model folder again."
+            f"{path / 'config.json'} has vocab_size {config['vocab_size']}, and {embedding} has "
+            f"{counted(rows, 'row')}: copy the model folder again."
         )
     largest = max(load_tokenizer(path).get_vocab().values(), default=0)
     if largest >= rows:
         raise DataError(
-            f"the tokenizer in {path} has ids up to {largest}, and {embedding} has {rows} rows: use the model's own "
-            "tokenizer, or resize the embedding."
+            f"the tokenizer in {path} has ids up to {largest}, and {embedding} has {counted(rows, 'row')}: use the "
+            "model's own tokenizer, or resize the embedding."
         )
 
 

@@ -34,6 +34,7 @@ from rtpo.core.files import (
     write_sums,
     write_whole,
 )
+from rtpo.core.names import counted
 from rtpo.errors import DataError, Held
 from rtpo.run.differences import config_digest, fields_that_differ, some_of
 from rtpo.run.reading import CHECKSUM, json_object, read_config, read_manifest
@@ -193,7 +194,7 @@ class RunFolder:
             if not size.isdigit() or not digest:
                 raise DataError(f"{sums} is damaged: {afresh}")
             if hashlib.sha256(data[: int(size)]).hexdigest() != digest:
-                raise DataError(f"{place} is damaged in its first {size} bytes: {afresh}")
+                raise DataError(f"{place} is damaged in its first {counted(int(size), 'byte')}: {afresh}")
         whole = data.splitlines(keepends=True)
         whole = whole[: data.count(b"\n") // samples * samples]
         lines = [json_object(line, f"{place} line {number}", ()) for number, line in enumerate(whole, start=1)]
@@ -317,9 +318,13 @@ class RunFolder:
             path, name = self.path / file, save.folder.parent
             before[file] = start_of(path, size)
             if before[file].size < size:
-                raise DataError(f"{path} has {before[file].size} bytes of {size} before {name}: lines were lost.")
+                raise DataError(
+                    f"{path} has {counted(before[file].size, 'byte')} of {size} before {name}: lines were lost."
+                )
             if before[file].sha256 != digest:
-                raise DataError(f"{path} is damaged in its first {size} bytes: their sha256 is not that of {name}.")
+                raise DataError(
+                    f"{path} is damaged in its first {counted(size, 'byte')}: their sha256 is not that of {name}."
+                )
         return before
 
     @contextmanager

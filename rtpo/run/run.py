@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256, utc_now
+from rtpo.core.names import counted
 from rtpo.engines.backend import Backend
 from rtpo.engines.base import PAPER_DECODING, Sampling
 from rtpo.envs.base import Env
@@ -236,7 +237,7 @@ class Run:
         kl = f"{curves['train/kl']:z.5f}" if "train/kl" in curves else "unknown"
         self._log(
             f"step {self._progress.step}  rollouts {ledger.rollouts}/{ledger.budget.rollouts}  "
-            f"success {percent(line['success'])} ({tasks} task{'s' * (tasks > 1)}, "
+            f"success {percent(line['success'])} ({counted(tasks, 'task')}, "
             f"temperature {self.config.sampling.temperature:g})  "
             f"KL {kl}  {line['wall_seconds'] - self._progress.began:.1f} s"
         )
@@ -353,8 +354,9 @@ class Run:
             return
         self._save()
         raise Stopped(
-            f"stopped by {self.stop.reason} after {self._ledger.rollouts} of {self._ledger.budget.rollouts} rollouts "
-            f"and saved in {self.folder.path}. Run the same command to go on."
+            f"stopped by {self.stop.reason} after {self._ledger.rollouts} of "
+            f"{counted(self._ledger.budget.rollouts, 'rollout')} and saved in {self.folder.path}. Run the same "
+            "command to go on."
         )
 
     def _wall_seconds(self) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rtpo.core.chat import ChatFormat
+from rtpo.core.names import counted
 from rtpo.core.seeds import generator
 from rtpo.core.splits import split_of
 from rtpo.data.registry import REGISTRY
@@ -78,14 +79,14 @@ def check_splits(env: str, train: Sequence[Task], held_out: Sequence[Task], task
     shared = {key(task) for task in train} & {key(task) for task in held_out}
     if shared:
         raise DataError(
-            f"task.train and task.held_out share {len(shared)} problem(s), such as {min(shared)!r}: take them out of "
-            f"one of the two, or choose another split or file. Problems of {env} are equal if the split_key of its "
-            "ENVIRONMENT in rtpo/envs is."
+            f"task.train and task.held_out share {counted(len(shared), 'problem')}, such as {min(shared)!r}: take "
+            f"them out of one of the two, or choose another split or file. Problems of {env} are equal if the "
+            "split_key of its ENVIRONMENT in rtpo/envs is."
         )
     if len(train) < tasks_per_step:
         raise DataError(
-            f"task.train has {len(train)} task(s) and budget.tasks_per_step is {tasks_per_step}: a step would hold a "
-            "task twice."
+            f"task.train has {counted(len(train), 'task')} and budget.tasks_per_step is {tasks_per_step}: a step "
+            "would hold a task twice."
         )
 
 

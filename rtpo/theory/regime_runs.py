@@ -9,6 +9,7 @@ import numpy as np
 from baselines import grpo
 from rtpo import rtpo
 from rtpo.algorithms import configured
+from rtpo.core.names import counted
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.theory.luck import gradient
 from rtpo.theory.mdp import MDP, Table
@@ -77,5 +78,5 @@ def _run(method: str, point: Point, rate: float, seed: int, kind: type[TabularHa
     for _ in train(harness, algorithm.step, config, algorithm.rollouts_per_task, point.steps):
         pass
     if ledger.rollouts != point.chains * point.steps:
-        raise AssertionError(f"{method} took {ledger.rollouts} rollouts at {point}")
+        raise AssertionError(f"{method} took {counted(ledger.rollouts, 'rollout')} at {point}")
     return harness

@@ -9,6 +9,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from rtpo.core.names import counted
 from rtpo.tools.base import Arguments
 from rtpo.types import Message, ToolOutcome, ToolUse
 
@@ -77,7 +78,7 @@ def refusal(
         why = message if len(message) <= _LONGEST_QUOTE else message[:_LONGEST_QUOTE] + " ..."
         return f"Error: {why}.", ToolUse(call.name, ToolOutcome.MALFORMED)
     if number >= most:
-        return f"Error: not run, at most {most} call(s) a reply.", ToolUse(call.name, ToolOutcome.REFUSED)
+        return f"Error: not run, at most {counted(most, 'call')} a reply.", ToolUse(call.name, ToolOutcome.REFUSED)
     return None
 
 

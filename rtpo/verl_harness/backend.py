@@ -24,6 +24,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from rtpo.core.files import remedy_of
+from rtpo.core.names import counted
 from rtpo.core.packing import Packed
 from rtpo.core.tree_attention import why_not_trees
 from rtpo.core.trees import EVEN, Dealt, deal
@@ -189,7 +190,7 @@ class VerlBackend:
             if state.version != version or state.cached_prompts:
                 raise StaleEngine(
                     f"after the synchronisation to version {version} an engine holds version {state.version} and "
-                    f"{state.cached_prompts} cached prompts."
+                    f"{counted(state.cached_prompts, 'cached prompt')}."
                 )
 
     def engine_states(self) -> list[rollout_server.EngineState]:

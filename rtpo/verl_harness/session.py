@@ -22,6 +22,7 @@ from ray._common.utils import get_default_ray_temp_dir
 from ray._private import ray_constants
 from transformers import AutoConfig
 
+from rtpo.core.names import counted
 from rtpo.core.tree_attention import why_not_trees
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.run.config import PROJECT, ProfileConfig, RunConfig, has_bf16
@@ -224,8 +225,9 @@ def start_ray(profile: ProfileConfig) -> None:
     for resource, wanted in (("CPU", profile.required_cpus), ("GPU", processes)):
         if resources.get(resource, 0) < wanted:
             raise MachineError(
-                f"the Ray cluster has {resources.get(resource, 0):g} {resource} and {processes} training process(es) "
-                f"need {wanted}: Ray would wait for ever. Start a larger cluster (under SLURM: launch.resources)."
+                f"the Ray cluster has {resources.get(resource, 0):g} {resource} and "
+                f"{counted(processes, 'training process')} need {wanted}: Ray would wait for ever. Start a larger "
+                "cluster (under SLURM: launch.resources)."
             )
 
 
@@ -235,7 +237,7 @@ def _check_sockets() -> None:
     room = LONGEST_SOCKET - len("/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store")
     if len(os.fsencode(folder)) > room:
         raise MachineError(
-            f"Ray's folder {folder} has a path of {len(os.fsencode(folder))} bytes, and its sockets allow "
+            f"Ray's folder {folder} has a path of {counted(len(os.fsencode(folder)), 'byte')}, and its sockets allow "
             f"{room}: use a shorter one, such as by RAY_TMPDIR=/tmp."
         )
 

@@ -23,6 +23,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
+from rtpo.core.names import counted
 from rtpo.errors import ConfigError, DataError, InfrastructureError, StaleEngine
 from rtpo.verl_harness.engines import largest_logprobs
 from rtpo.verl_harness.settings import socket_word
@@ -180,12 +181,13 @@ class VllmServer(vLLMHttpServer):
             raise DataError("the context is empty: give at least one token.")
         if len(prompt_ids) + max_tokens > limit:
             raise DataError(
-                f"a context of {len(prompt_ids)} tokens and max_tokens {max_tokens} do not fit max_model_len {limit}: "
-                "shorten one of them."
+                f"a context of {counted(len(prompt_ids), 'token')} and max_tokens {max_tokens} do not fit "
+                f"max_model_len {limit}: shorten one of them."
             )
         if min(prompt_ids) < 0 or max(prompt_ids) >= vocabulary:
             raise DataError(
-                f"the context has ids outside the model's {vocabulary} tokens: use the model's own tokenizer."
+                f"the context has ids outside the model's {counted(vocabulary, 'token')}: use the model's own "
+                "tokenizer."
             )
         if 0 <= most < top_logprobs:
             raise ConfigError(

@@ -225,7 +225,7 @@ def test_a_file_that_its_manifest_does_not_describe_is_refused(tmp_path: Path) -
     manifest_path(path).write_text(json.dumps({"rows": 2, "sha256": sha256(path)}))
     assert len(read_records(path)) == 2
     path.write_text(path.read_text().splitlines(keepends=True)[0])
-    with pytest.raises(DataError, match=r"1 rows .* 2 rows"):
+    with pytest.raises(DataError, match=r"1 row .* 2 rows"):
         read_records(path)
 
 

@@ -123,7 +123,7 @@ def test_a_journal_is_held_against_the_ledger(tmp_path: Path) -> None:
     ledger.charge(8)
     ledger.check_journal()
     ChargeJournal(tmp_path / "journal.jsonl").append(Charge(1, 9, 9))
-    with pytest.raises(DataError, match="1 rollouts"):
+    with pytest.raises(DataError, match="1 rollout "):
         ledger.check_journal()
     (tmp_path / "journal.jsonl").unlink()
     with pytest.raises(DataError, match="0 rollouts"):

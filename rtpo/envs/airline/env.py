@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from rtpo.core.bounds import Count
 from rtpo.core.json_text import encodable
+from rtpo.core.names import counted
 from rtpo.envs.airline.desk import Changes, Desk, open_desk
 from rtpo.envs.airline.package import load_package
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, read_criteria, read_splits
@@ -197,7 +198,7 @@ def official_tasks(split: str, count: int, seed: int) -> list[Task]:
     ids = read_splits(folder / "split_tasks.json")[OFFICIAL_SPLITS[split]]
     by_id = {task.meta["id"]: task for task in read_airline(folder / "tasks.json")}
     if count > len(ids):
-        raise DataError(f"tau3-airline has {len(ids)} tasks in {split}, not {count}: ask for fewer")
+        raise DataError(f"tau3-airline has {counted(len(ids), 'task')} in {split}, not {count}: ask for fewer")
     return [by_id[identity] for identity in ids[:count]]
 
 

@@ -4,6 +4,7 @@ import re
 from abc import abstractmethod
 from dataclasses import replace
 
+from rtpo.core.names import counted
 from rtpo.envs.episode import NO_ANSWER, AnswerEpisode, Answering
 from rtpo.envs.toy.luck import Lucky, ToySettings, heads
 from rtpo.errors import ConfigError
@@ -42,7 +43,7 @@ class ToyEnv(AnswerEpisode):
         self._luck = settings.luck
         if max_turns is not None and any(turn >= max_turns for turn in self._luck.turns):
             raise ConfigError(
-                f"task.settings.luck.turns is {list(self._luck.turns)} and the task has {max_turns} turns: "
+                f"task.settings.luck.turns is {list(self._luck.turns)} and the task has {counted(max_turns, 'turn')}: "
                 f"use 0 to {max_turns - 1}."
             )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rtpo.core.names import counted
 from rtpo.core.splits import word_hash
 from rtpo.envs.toy.env import Exchange, ToyEnv
 from rtpo.envs.toy.problems import Problems
@@ -107,7 +108,7 @@ def _read(question: str) -> Problem | None:
         return None
     if problem.turns_needed > MAX_TURNS:
         raise DataError(
-            f"question {question!r} needs {problem.turns_needed} turns and the task has {MAX_TURNS}: "
+            f"question {question!r} needs {counted(problem.turns_needed, 'turn')} and the task has {MAX_TURNS}: "
             "choose another number after 'from'"
         )
     return problem

@@ -48,7 +48,7 @@ def findings(secrets: list[str], folders: list[str], environment: list[str], lim
         fcntl.flock(file, fcntl.LOCK_SH)
         breaches.append("it locks files of the host")
     if (started := _forks(limits["most_processes"])) > limits["most_processes"]:
-        breaches.append(f"it starts {started} processes")
+        breaches.append(f"it starts {started!s} processes")
     return breaches
 
 

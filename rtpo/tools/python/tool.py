@@ -116,7 +116,7 @@ class PythonSettings:
             )
         breaches = json.loads(probe.output)
         if hog.outcome is not ToolOutcome.MEMORY:
-            breaches.append(f"it takes {self.memory_bytes} bytes of memory")
+            breaches.append(f"it takes {self.memory_bytes!s} bytes of memory")
         if breaches:
             raise MachineError(f"the Python tool's sandbox leaks on this machine: {', '.join(breaches)}.")
         return facts
@@ -136,7 +136,7 @@ class PythonTool:
             f"Run a Python program and see what it prints, the value of its last expression included. {kept} "
             "sympy and numpy are installed. No network. "
             f"Limits: {settings.cpu_seconds} s of CPU time, {settings.wall_seconds:g} s in all, "
-            f"{settings.memory_bytes >> 20} MiB of memory, {settings.output_characters} characters of output."
+            f"{settings.memory_bytes >> 20} MiB of memory, {settings.output_characters!s} characters of output."
         )
         return text_tool("python", description, "code", "The program.")
 
@@ -150,7 +150,7 @@ class PythonTool:
         if not program.strip():
             return ToolResult(ToolOutcome.REFUSED, "Error: the program is empty.", is_over=True)
         if len(program) > LONGEST_PROGRAM:
-            sizes = f"{len(program)} characters, over {LONGEST_PROGRAM}"
+            sizes = f"{len(program)!s} characters, over {LONGEST_PROGRAM}"
             return ToolResult(ToolOutcome.REFUSED, f"Error: the program has {sizes}.", is_over=True)
         replayed = [*map(_program, earlier)] if settings.session else []
         replay_seconds, begin = REPLAY_FACTOR * settings.wall_seconds, time.monotonic()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rtpo.core.http_client import Client, key_problems, url_problems
+from rtpo.core.names import counted
 from rtpo.tools.search.replay import SearchBackend
 from rtpo.tools.search.text import Passage, render
 
@@ -65,7 +66,7 @@ class WebBackend(HttpBackend):
 
     def refusal(self, query: str) -> str:
         words = len(query.split())
-        return f"The query has {words} words: use {MOST_WORDS} or fewer." if words > MOST_WORDS else ""
+        return f"The query has {counted(words, 'word')}: use {MOST_WORDS} or fewer." if words > MOST_WORDS else ""
 
     async def _passages(self, query: str) -> list[Passage]:
         params = {"q": query, "count": str(self._results), "text_decorations": "false", "result_filter": "web"}

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from rtpo.core.bounds import Count
 from rtpo.core.http_client import Client, RequestSettings
+from rtpo.core.names import counted
 from rtpo.core.recording import Memory, Recording
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult, text_tool
@@ -105,7 +106,7 @@ class SearchWorld:
         if not query:
             why = "The query is empty: give words to search for."
         elif len(query) > most:
-            why = f"The query has {len(query)} characters: use {most} or fewer."
+            why = f"The query has {counted(len(query), 'character')}: use {most} or fewer."
         else:
             why = self._backend.refusal(query)
         if why:
