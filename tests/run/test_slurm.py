@@ -12,13 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from shutil import copytree
 
 import pandas as pd
 import psutil
 import pytest
 from whole_runs import lines
 
+from analysis import make_figures, make_tables
 from experiments import launch, launched, submission
+from rtpo.core.names import counted
 from rtpo.errors import ConfigError, MachineError
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments
@@ -223,19 +226,25 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
     submit: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With a training process and an engine on each node. One that is stopped at once preempts it; one that is
-    cancelled as it trains shares a node with it."""
+    cancelled as it trains shares a node with it, and is submitted again. All of it beside the committed main table."""
     results, logs = tmp_path / "results", tmp_path / "logs" / "main_table"
+    for folder in (PROJECT / "results").glob("main_table_toy_*"):
+        copytree(folder, results / folder.name)
     monkeypatch.setenv("SBATCH_EXPORT", "NONE")  # as a cluster may have it
     Path("/tmp/rtpo-999999999-killed/sockets").mkdir(parents=True)
 
-    # the controller is a job too, of which SLURM runs a copy
+    def submit_by_script(partition: str, *overrides: str) -> str:
+        """The controller as a job, of which SLURM runs a copy."""
+        environment = os.environ | {"PROFILE": "toy", "LOGS": str(logs.parent), "ELEMENTS": f"--partition={partition}"}
+        controller = ["sbatch", "--parsable", "--export=ALL", str(PROJECT / "slurm" / "main_table.sh")]
+        typed = [*controller, f"results={results}", *overrides, "launch.resources.cpus=4"]
+        job = subprocess.run(typed, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        printed = tmp_path / f"main_table-{job.stdout.strip()}.log"
+        wait_until(lambda: printed.exists() and "submitted as" in printed.read_text(), "submitted")
+        return job_in(printed.read_text())
+
     of_two = (*SHORT, "algorithm=rtpo", "algorithm.trunks=2", "experiment_name=two_nodes", "profile.nodes=2")
-    environment = os.environ | {"PROFILE": "toy", "LOGS": str(logs.parent), "ELEMENTS": "--partition=both"}
-    controller = ["sbatch", "--export=ALL", str(PROJECT / "slurm" / "main_table.sh"), f"results={results}"]
-    subprocess.run([*controller, *of_two, "launch.resources.cpus=4"], cwd=tmp_path, env=environment, check=True)
-    wait_until(lambda: any("submitted as" in log.read_text() for log in tmp_path.glob("main_table-*.log")), "submitted")
-    (printed,) = tmp_path.glob("main_table-*.log")
-    preempted, two = job_in(printed.read_text()), RunFolder(results / "two_nodes" / "rtpo-seed0")
+    preempted, two = submit_by_script("both", *of_two), RunFolder(results / "two_nodes" / "rtpo-seed0")
     log = logs / f"{preempted}_0.log"
 
     of_one = (*SHORT, "algorithm=grpo", "experiment_name=one_node")
@@ -269,15 +278,28 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
         printed = (logs / f"{job}_{last}.log").read_text()
         assert printed.count("SIGTERM: finishing this phase, then saving") == ends
         assert printed.count("back to the queue") == printed.count("resuming ") == complete
-        assert f"complete: {complete} of {last + 1} elements" in (logs / f"{job}_tables.log").read_text()
+        assert f"complete: {complete} of {counted(last + 1, 'element')}\n" in (logs / f"{job}_tables.log").read_text()
     assert [folder.name for folder in one_node.path.parent.iterdir()] == [one_node.path.name]
     assert launch.main(["status", str(one_node.path)]) == 0
     assert "  stopped  " in capsys.readouterr().out
+    assert make_tables.main(["--results", str(results)]) == 0
+
+    of_both = ("experiment_name=one_node", "algorithm=rtpo,grpo", "launch.at_once=1")
+    resubmitted = submit_by_script("low", *SHORT, *of_both)
+    wait_until(lambda: queue() == "", "the cancelled array has gone on to its end")
+    assert ["resuming " in (logs / f"{resubmitted}_{index}.log").read_text() for index in (0, 1)] == [False, True]
+    assert "complete: 2 of 2 elements" in (logs / f"{resubmitted}_tables.log").read_text()
+    again, whole = one_node.manifest, int(SHORT[-1].partition("=")[2])
+    assert (again["resumed"], again["ledger"]["lost"], again["ledger"]["rollouts"]) == (1, 0, whole)
+    for command in (make_tables, make_figures):
+        assert command.main(["--results", str(results)]) == 0
+
     ledger, steps = two.manifest["ledger"], lines(two.path, "steps.jsonl")
     assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
     assert (two.manifest["resumed"], ledger["lost"], ledger["rollouts"]) == (1, 0, steps[-1]["rollouts"])
     assert RunFolder(two.path / "toy_math").is_finished
-    assert len(pd.read_csv(results / "tables" / "two_nodes_runs.csv")) == 1
+    for name, rows in (("one_node", 2), ("two_nodes", 1)):
+        assert len(pd.read_csv(results / "tables" / f"{name}_runs.csv")) == rows
 
     left = subprocess.run(["pgrep", "--full", "--list-full", "/tmp/rtpo-[0-9]"], capture_output=True, text=True)
     assert left.stdout == ""
