@@ -1,7 +1,11 @@
-"""RTPO that forks only a share of the realised boundaries; with `forked` = 1 it is RTPO."""
+"""RTPO that forks only a share of the realised boundaries, or trains its turns in another order.
+
+With `forked` = 1 and `order` = reverse it is RTPO.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -15,11 +19,15 @@ class RTPOVariantsConfig(AlgorithmConfig):
     """trunks: M, anchors for each prompt.
     group_size: G, 3 or more; G-1 siblings are sampled from each forked boundary.
     forked: share of a data step's boundaries that are forked, drawn anew in each step; 1 forks all.
+    order: of the turns. reverse, forward: from the last or the first turn, each forked from the newest weights.
+        together: all forked from the weights of the step's start, and trained in one update, whose objective is the
+        sum of the turns' objectives J_k.
     """
 
     trunks: int
     group_size: int
     forked: float
+    order: Literal["reverse", "forward", "together"]
 
     @property
     def loss(self) -> TokenClip:
@@ -34,10 +42,12 @@ def step(harness: Harness, tasks: Sequence[Task], config: RTPOVariantsConfig) ->
         for k in reversed(range(harness.max_turns))
         if (boundaries := [trunk.boundary(k) for trunk in trunks if len(trunk.turns) > k])
     }
-    for k, boundaries in drawn(realised, config.forked, harness.random("forks")).items():
+    chosen = drawn(realised, config.forked, harness.random("forks"))
+    phases = [list(chosen)] if config.order == "together" else [[k] for k in chosen]
+    for phase in reversed(phases) if config.order == "forward" else phases:
         harness.sync()
-        siblings = fork(harness, {k: boundaries}, config.group_size - 1)[k]
-        rows = sibling_rows(boundaries, siblings, k)
+        siblings = fork(harness, {k: chosen[k] for k in phase}, config.group_size - 1)
+        rows = [row for k in phase for row in sibling_rows(chosen[k], siblings[k], k)]
         harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
@@ -88,7 +98,7 @@ ALGORITHM = Algorithm(
     check=check,
     plan="M trunks; G-1 siblings forked at a share of the realised turn boundaries",
     credit="return minus the mean of the siblings of the same boundary, no std",
-    schedule="turns in reverse; weights synchronised and siblings sampled anew before each",
+    schedule="turns in reverse, forward or together; weights synchronised and siblings sampled anew before each",
     contexts="recorded c_k",
     loss="token clip",
     trained="the siblings' turn-k tokens",

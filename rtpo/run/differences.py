@@ -11,7 +11,7 @@ OPEN = "profile.track"
 """the tracking backends: a resumed run may change them, since they change no record"""
 OWN_SETTINGS = ("seed", "results")
 """fields in which the runs of one label may differ"""
-ADDED: dict[str, Any] = {"evaluation.before": True, "profile.precision": "fp32"}
+ADDED: dict[str, Any] = {"evaluation.before": True, "profile.precision": "fp32", "algorithm.order": "reverse"}
 """fields that came later and are not off by default; each has the value that older runs used"""
 SHOWN = 5
 """the most differences that a message names"""

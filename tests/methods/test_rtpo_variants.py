@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import advantage_of, config_of, one_step
+from methods import IDS, advantage_of, config_of, one_step, parts_of, spelled
+from scripted import CALL_1, RIGHT, TASK, WRONG, in_turn, scripted_harness
 from tables import harness_on
 
 from baselines.ladder import rtpo_variants
@@ -34,6 +35,35 @@ def test_with_neutral_fields_it_is_rtpo_bit_for_bit(settings: dict[str, Any]) ->
     assert rtpo_variants.rollouts_per_task(config_of("rtpo_variants"), 8) == rtpo.rollouts_per_task(
         config_of("rtpo"), 8
     )
+
+
+@pytest.mark.parametrize(("order", "turns", "versions"), [("forward", [[0], [1]], [0, 1]), ("together", [[0, 1]], [0])])
+def test_another_order_of_the_turns_token_by_token(order: str, turns: list[list[int]], versions: list[int]) -> None:
+    """One trunk of two turns, two siblings at each of its boundaries. Forward, the later turn has the newer weights;
+    together, all siblings have the same, and one update trains their rows as the two of RTPO would."""
+    of_turn = {0: (WRONG, CALL_1, RIGHT), 1: (RIGHT, WRONG)}
+    sampled = [*of_turn[0], *of_turn[1]] if order == "forward" else [*of_turn[1], *of_turn[0]]
+    harness = scripted_harness(in_turn(CALL_1, WRONG, *sampled), max_turns=2)
+    rtpo_variants.step(harness, [TASK], config_of("rtpo_variants", kl=0.0, trunks=1, order=order))
+
+    assert [update["trained_turns"] for update in harness.step_log.updates] == turns
+    siblings = [path for path in harness.rollouts if path.role is Role.SIBLING]
+    assert [path.start_k for path in siblings] == ([0, 0, 1, 1] if order == "forward" else [1, 1, 0, 0])
+    by_turn = {path.start_k: path.own_turns[0].policy_version for path in siblings}
+    assert [by_turn[phase[-1]] for phase in turns] == versions
+    rows = {
+        0: [spelled((IDS.question, None), (IDS.wrong, -0.5)), spelled((IDS.question, None), (IDS.call_1, 0.5))],
+        1: [
+            spelled((IDS.before_turn_1, None), (IDS.right, 0.5)),
+            spelled((IDS.before_turn_1, None), (IDS.wrong, -0.5)),
+        ],
+    }
+    expected = [rows[0], rows[1]] if order == "forward" else [[*rows[1], *rows[0]]]
+    assert [[parts_of(row) for row in updated] for updated in harness.updated] == expected
+    for updated, taken in zip(harness.updated, harness.backend.steps, strict=True):
+        shares = [row.mask / row.mask.sum() / len(updated) for row in updated]
+        assert taken.packed.weight == pytest.approx(np.concatenate(shares))
+    assert harness.ledger.rollouts == 5
 
 
 def test_larger_groups_at_fewer_boundaries_are_as_many_rollouts() -> None:
