@@ -24,7 +24,7 @@ COPIED = (
     *("model", "model_sha256", "steps", "policy_version", "wall_seconds"),
 )
 """fields that `runs` takes from the manifest, like OPTIONAL, which old manifests lack"""
-OPTIONAL = ("commit", "dirty", "started", "ended", "ended_by")
+OPTIONAL = ("commit", "dirty", "code_sha256", "started", "ended", "ended_by")
 LEDGER_KEYS = ("budget", "rollouts", "generated_tokens", "optimizer_steps", "seconds")
 BENCHMARK_KEYS = (
     *("benchmark", "checkpoint", "panel", "samples", "decoding", "rollout_context", "limits", "settings", "files"),

@@ -1,16 +1,21 @@
-"""What a record was made with: commit, machine, packages."""
+"""What a record was made with: commit, code, machine, packages."""
 
+import hashlib
 import os
 import platform
 import subprocess
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from rtpo.algorithms import PROJECT
+from rtpo.core.files import sha256
 
 PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "sympy", "hydra-core", "math-verify")
+CODE = ("rtpo", "baselines", "configs")
+"""the folders that decide what a run computes"""
 PASSED_ON = ("VLLM_USE_V2_MODEL_RUNNER",)
 """environment variables that change what workers compute; if set, every Ray worker gets them, and the records"""
 
@@ -21,7 +26,7 @@ def passed_on() -> dict[str, str]:
 
 
 def provenance() -> dict[str, Any]:
-    """What a record was made with: the project's commit, the machine and the packages."""
+    """What a record was made with: the project's commit and code, the machine and the packages."""
     head, dirty = commit(PROJECT)
     machine = {"platform": platform.platform(), "processor": platform.machine(), "logical_cpus": os.cpu_count()}
     packages = dict.fromkeys(PACKAGES, "not installed")
@@ -29,7 +34,17 @@ def provenance() -> dict[str, Any]:
         with suppress(PackageNotFoundError):
             packages[name] = version(name)
     machine |= {"python": platform.python_version()} | passed_on()
-    return {"commit": head, "dirty": dirty, "machine": machine, "packages": packages}
+    facts = {"commit": head, "dirty": dirty, "code_sha256": code_sha256()}
+    return {**facts, "machine": machine, "packages": packages}
+
+
+@cache
+def code_sha256(project: Path = PROJECT) -> str:
+    """The checksum of all Python and YAML files in CODE, with their paths: equal in two checkouts that run the same
+    code. The first call in a process reads the files."""
+    files = (file for folder in CODE for file in (project / folder).rglob("*.*") if file.suffix in (".py", ".yaml"))
+    lines = sorted(f"{file.relative_to(project).as_posix()} {sha256(file)}\n" for file in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def commit(project: Path) -> tuple[str, bool | str]:

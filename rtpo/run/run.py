@@ -31,7 +31,7 @@ from rtpo.harness.harness import AgentHarness, StepLog
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.run.config import RunConfig, rollout_sampling
 from rtpo.run.lines import TIED_STEPS, is_tied, model_sha256, percent, sample_line, tie_sentence
-from rtpo.run.provenance import provenance
+from rtpo.run.provenance import code_sha256, provenance
 from rtpo.run.records import JOURNAL, LOG, SCHEMA, RunFolder
 from rtpo.run.stopping import StopRequest
 from rtpo.run.tasks import take
@@ -129,6 +129,7 @@ class Run:
     track: Tracking | None = None
 
     def __post_init__(self, state: dict[str, Any] | None) -> None:
+        code_sha256()  # before the files can change
         self._ledger = self.harness.ledger
         self._progress: Progress = state["progress"] if state else Progress()
         self._progress.resumed += state is not None

@@ -91,7 +91,7 @@ def test_an_evaluation_and_the_manifest_of_it(config: EvaluateConfig, policy: Po
     assert manifest["panel"]["file_sha256"] == sha256(Path(str(config.benchmarks["toy"].held_out.file)))
     assert (manifest["checkpoint"], manifest["samples"]) == ({"kind": "script"}, SAMPLES)
     assert manifest["decoding"] == {"temperature": 0.6, "top_p": 0.95, "top_k": -1}
-    assert {"commit", "machine", "packages", "seed", "rollout_context", "settings"} <= manifest.keys()
+    assert {"commit", "code_sha256", "machine", "packages", "seed", "rollout_context", "settings"} <= manifest.keys()
 
 
 def test_the_first_questions_keep_what_the_policy_saw(config: EvaluateConfig, policy: Policy) -> None:

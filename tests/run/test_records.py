@@ -11,6 +11,7 @@ from synthetic_runs import answers, empty_update, step, update, write_manifest, 
 from analysis.load import concat, experiment, groups, keep, load, load_run, read_parquet, unfinished
 from rtpo.core.files import write_sums
 from rtpo.errors import DataError
+from rtpo.run.provenance import code_sha256
 from rtpo.run.records import JOURNAL, RunFolder
 
 STEPS = [step(1, 28, 0.5, [update(10, 0.1, 0.5)])]
@@ -164,3 +165,19 @@ def test_a_state_of_another_version_is_named(tmp_path: Path) -> None:
     write_sums(tmp_path / "checkpoints" / "step00001")
     with pytest.raises(DataError, match=r"state\.pkl is intact but cannot be read"):
         folder.last_save()
+
+
+def test_the_code_of_a_run_is_known_by_its_source_files(tmp_path: Path) -> None:
+    """By their paths and contents, in whatever order they were written; weights have a checksum of their own."""
+    files = {"rtpo/a.py": "1", "rtpo/toy/b.yaml": "2", "baselines/c.py": "3", "configs/d.yaml": "4"}
+    changed = (files | {"configs/d.yaml": "5"}, {**files, "rtpo/e.py": ""}, {"rtpo/b.py": "1", **files})
+    others = {"tests/a.py": "1", "rtpo/toy/model.safetensors": "weights", "rtpo/__pycache__/a.pyc": "1"}
+    same = (files, dict(reversed(files.items())), files | others)
+    digests = []
+    for number, tree in enumerate((*same, *changed)):
+        for name, text in tree.items():
+            (file := tmp_path / str(number) / name).parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        digests.append(code_sha256(tmp_path / str(number)))
+    assert len(set(digests[: len(same)])) == 1
+    assert len(set(digests)) == 1 + len(changed)
