@@ -4,13 +4,13 @@
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from math import isnan, nan
+from math import isnan, nan, sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 import pandas as pd
@@ -48,6 +48,13 @@ Planned = tuple[Place, float | None]
 """a run with its learning rate, or None before one is chosen"""
 
 
+class Reached(NamedTuple):
+    """Mean success of a run."""
+
+    before: float  # NaN without an evaluation before training
+    after: float  # NaN until the run is finished
+
+
 class Choice(NamedTuple):
     """The state of a search for a learning rate."""
 
@@ -73,7 +80,7 @@ class Study:
         self.name, self.results = file.stem, results
         self._plan = load_plan(file)
         self._rates_file = rates or results / RATES_FILE
-        self._successes: dict[str, float] = {}
+        self._reached: dict[str, Reached] = {}
         self.decoding = self._plan.decoding
         self.trained = tuple(self._plan.parts)
         """the parts whose runs are compared, in the order of the file"""
@@ -191,20 +198,38 @@ class Study:
         low, high = grid.index(tried[0]), grid.index(tried[-1])
         while True:
             tried = grid[low : high + 1]
-            means = {rate: self._mean(task, core if label == COMMON else [label], rate) for rate in tried}
-            if any(map(isnan, means.values())):
+            labels = core if label == COMMON else [label]
+            runs = {
+                rate: [self._reached_by(place) for name in labels for place in self._tries(task, name, rate)]
+                for rate in tried
+            }
+            if any(isnan(run.after) for rate in tried for run in runs[rate]):
                 return Choice(tried, None)
-            best = max(tried, key=means.__getitem__)
-            if best == tried[0] and low > 0:
+            highest, best = (self.best_of(runs, rule) for rule in ("best", self._plan.rates.rule))
+            if tried[0] in (highest, best) and low > 0:
                 low -= 1
-            elif best == tried[-1] and high < len(grid) - 1:
+            elif tried[-1] in (highest, best) and high < len(grid) - 1:
                 high += 1
             else:
                 return Choice(tried, None if is_open else best)
 
+    @staticmethod
+    def best_of(runs: Mapping[float, Sequence[Reached]], rule: str) -> float:
+        """The best rate, given its runs by rate from the lowest. best: the highest mean after training, the lowest of
+        equals. steady: only rates of which no run ends below its start, unless every rate has one; then the lowest
+        whose mean is within one standard error of the highest mean, the error being that of the highest."""
+        means = {rate: fmean(run.after for run in each) for rate, each in runs.items()}
+        if rule == "best":
+            return max(means, key=means.__getitem__)
+        steady = [rate for rate, each in runs.items() if not any(run.after < run.before for run in each)] or [*runs]
+        highest = max(steady, key=means.__getitem__)
+        ends = [run.after for run in runs[highest]]
+        error = stdev(ends) / sqrt(len(ends)) if len(ends) > 1 else 0.0
+        return next(rate for rate in steady if means[rate] >= means[highest] - error)
+
     def freeze(self) -> None:
-        """Write the chosen learning rate of each search that is over: the rate with the highest mean success after
-        training on the validation split, and the lowest of equals.
+        """Write the chosen learning rate of each search that is over: the best by the plan's rule, in success after
+        training on the validation split.
 
         Raises DataError before writing if a rate already written would change. Raises DataError after writing all other
         rates if a best rate is an end of the grid and the plan does not accept it.
@@ -255,10 +280,6 @@ class Study:
         tasks = (task for part in self._plan.parts.values() if part.rate == COMMON for task in part.tasks)
         return list(dict.fromkeys(self._task(task).rates_from for task in tasks))
 
-    def _mean(self, task: str, labels: list[str], rate: float) -> float:
-        """Mean success over the search's runs of these labels at a rate; NaN unless all are finished."""
-        return fmean(self._success(place) for label in labels for place in self._tries(task, label, rate))
-
     def _tries(self, task: str, label: str, rate: float) -> list[Place]:
         """The runs of a configuration's search at one rate."""
         rates = self._plan.rates
@@ -269,16 +290,17 @@ class Study:
         own = planned.get(label, Configuration(label, label, label))
         return [self._place(run, own, f"{label}_lr{rate:g}", is_search=True) for run in runs]
 
-    def _success(self, place: Place) -> float:
-        """A run's mean success after training at the study's decoding; NaN unless the run is finished."""
+    def _reached_by(self, place: Place) -> Reached:
+        """A run's mean success at the study's decoding."""
         name, folder = str(place), self.folder(place).path
-        if name not in self._successes and self.is_finished(place):
+        if name not in self._reached and self.is_finished(place):
             frames = read_parquet(self.results) if name in self._kept.index else load_run(folder)
-            chosen = frames.questions.query(f"when == 'after' and mode == {self.decoding!r}")["success"]
-            self._successes |= {str(run): mean for run, mean in chosen.groupby("run").mean().items()}
-            if name not in self._successes:
+            chosen = frames.questions.query(f"mode == {self.decoding!r}")["success"].groupby(["when", "run"]).mean()
+            before, after = (chosen.xs(when) if when in chosen.index else pd.Series() for when in ("before", "after"))
+            self._reached |= {str(run): Reached(float(before.get(run, nan)), float(after[run])) for run in after.index}
+            if name not in self._reached:
                 raise DataError(f"{folder} has no evaluation {self.decoding!r} after training: rates are chosen by it.")
-        return self._successes.get(name, nan)
+        return self._reached.get(name, Reached(nan, nan))
 
     @cached_property
     def _kept(self) -> pd.DataFrame:

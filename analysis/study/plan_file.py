@@ -52,6 +52,7 @@ class Search:
     grid: tuple[float, ...]  # rates, from the lowest
     seeds: tuple[int, ...]  # on the task's first warm start
     settings: tuple[str, ...]  # further Hydra overrides of its runs
+    rule: Literal["best", "steady"] = "best"  # how a rate is chosen (`Study.best_of`)
     begin: tuple[float, ...] = ()  # neighbours in the grid that are tried first; default: the whole grid
     accepted: tuple[str, ...] = ()  # <task>/<configuration> or <task>/common whose best rate may be an end of the grid
     tasks: tuple[str, ...] = ()  # tasks of `configurations`

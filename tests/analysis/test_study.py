@@ -15,7 +15,7 @@ from synthetic_runs import answers, write_run
 from whole_runs import SMALL
 
 from analysis.load import keep, load, load_run
-from analysis.study.plan import STUDIES, Study, named
+from analysis.study.plan import STUDIES, Reached, Study, named
 from experiments import study as study_command
 from experiments.study import missing, train_part
 from rtpo.errors import ConfigError, DataError
@@ -150,6 +150,41 @@ def test_the_mean_over_seeds_chooses_and_no_rate_at_an_edge(tmp_path: Path) -> N
     (tmp_path / "toy" / "learning_rates.json").write_text('{"toy_math": {"grpo": 0.0005}}')
     with pytest.raises(DataError, match=r"has 0\.0005 for grpo on toy_math and the records now say 0\.0002"):
         accepting.freeze()
+
+
+@pytest.mark.parametrize(
+    ("after", "best", "steady"),
+    [
+        ({1e-4: [0.3, 0.3], 2e-4: [0.5, 0.5], 5e-4: [0.9, 0.1]}, 2e-4, 2e-4),  # of equals the lowest; one run collapses
+        ({1e-4: [0.4, 0.4], 2e-4: [0.45, 0.6], 5e-4: [0.5, 0.6]}, 5e-4, 2e-4),  # .05 around .55 has .525, not .4
+        ({1e-4: [0.1, 0.05], 2e-4: [0.2, 0.1], 5e-4: [0.1, 0.6]}, 5e-4, 2e-4),  # all have one that ends below
+    ],
+)
+def test_a_steady_rate_is_the_lowest_of_the_best_that_let_no_run_end_below_its_start(
+    after: dict[float, list[float]], best: float, steady: float
+) -> None:
+    runs = {rate: [Reached(0.2, end) for end in ends] for rate, ends in after.items()}
+    assert Study.best_of(runs, "best") == best
+    assert Study.best_of(runs, "steady") == steady
+
+
+def test_a_steady_search_reads_where_runs_began(tmp_path: Path) -> None:
+    study = study_of(
+        tmp_path, **TWO | {"rates": GRID | {"rule": "steady"}, "core": TWO["core"] | {"configurations": ["grpo"]}}
+    )
+    ends = {1e-4: (0.0, 0.3), 2e-4: (0.2, 0.5), 5e-4: (0.2, 0.6), 1e-3: (0.9, 0.8)}
+    while left := [each for each in study.search() if not study.folder(each[0]).is_finished]:
+        for place, rate in left:
+            lines = [
+                line
+                for when, share in zip(("before", "after"), ends[rate], strict=True)
+                for line in answers(when, "paper", {f"q{i}": [float(i < 10 * share)] for i in range(10)})
+            ]
+            write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
+    study.freeze()
+    # 1e-3 has the highest mean and is tried, but its runs end below their starts
+    assert tried(study, "grpo") == {2e-4: 2, 5e-4: 2, 1e-3: 2}
+    assert found_in(tmp_path) == {"toy_math": {"grpo": 5e-4}}
 
 
 @pytest.mark.parametrize("name", ["fair", "toy"])
