@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDERS = ("core", "harness", "methods")
-BESIDE = ("test_records", "test_tabular", "test_toy_knowledge", "test_toy_math", "test_toy_walk")
+BESIDE = ("test_records", "test_tabular", "test_toy_knowledge", "test_toy_keys", "test_toy_math", "test_toy_walk")
 """files of other folders"""
 SLOW = ("test_boxes", "test_controls", "test_crashes", "test_tree_kernels")
 PROGRAMS = ("/bin/sh", "sha256sum")

@@ -21,6 +21,7 @@ WARM_STARTS = {
     "Toy knowledge": "warm_start_knowledge",
     "Toy knowledge, of habit": "warm_start_knowledge_habits",
     "Toy walk": "warm_start_walk",
+    "Toy keys": "warm_start_keys",
 }
 REFERENCE = (
     *("method", "seeds", "questions", "rollouts", "steps", "tokens", "before", "after", "gain"),
@@ -105,4 +106,17 @@ def decided() -> pd.DataFrame:
         row = {"Setting": name, "n": f"{setting['problems']} × {setting['paths']}"}
         row["Standard deviation of the return"] = f"{setting['deviation']:.3f}"
         rows.append(row | left | {"1 − mean f": f"{1 - fmean(setting['left']):.2f}"})
+    return pd.DataFrame(rows)
+
+
+def turns() -> pd.DataFrame:
+    """What the turns of the toy keys decide before training, the mean over its warm starts."""
+    files = sorted((PROJECT / "rtpo" / "toy").glob("warm_start_keys*/warm_start.json"))
+    measured = [json.loads(file.read_bytes())["decided"]["keys"] for file in files]
+    titles = {"left": "f", "reached": "Paths that reach it, %", "ties": "Ties, %", "recurring": "Recurring, %"}
+    rows = []
+    for key, title in titles.items():
+        means = [fmean(values) for values in zip(*(each[key] for each in measured), strict=True)]
+        texts = [f"{mean:.2f}" if key == "left" else f"{100 * mean:.0f}" for mean in means]
+        rows.append({"": title} | {f"Turn {k}": text for k, text in enumerate(texts)})
     return pd.DataFrame(rows)

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rtpo.envs.toy.luck import ToySettings
+from rtpo.envs.base import Settings
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.tokenizer import TOY_WORDS
 
@@ -48,7 +48,7 @@ class Recipe:
     words: tuple[str, ...] = TOY_WORDS  # all words of demonstrator and environment, in the order of their ids
     architecture: Mapping[str, Any] = field(default_factory=lambda: ARCHITECTURE)
     starts: tuple[str, ...] = ()  # shipped models to start from; the seed chooses one. Empty: random weights
-    decided: Mapping[str, ToySettings] = field(default_factory=dict)  # task settings to measure `variance` under
+    decided: Mapping[str, Settings] = field(default_factory=dict)  # task settings to measure `variance` under
 
 
 def recipes() -> dict[str, Recipe]:

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, 
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
-from rtpo.core.files import check_is_free, sha256
+from rtpo.core.files import check_is_free, sha256, write_whole
 from rtpo.core.seeds import generator
 from rtpo.engines.base import PAPER_DECODING, BatchingEngine, Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
@@ -224,16 +224,16 @@ def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe:
 def measure_turns(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe
 ) -> dict[str, dict[str, Any]]:
-    """Measure `remaining_variance` at temperature 1 under each of the recipe's settings."""
+    """The measures of `variance` at temperature 1 under each of the recipe's settings."""
     settings, max_turns = recipe.settings, recipe.max_turns
     tasks = problems(recipe, "held_out", variance.PROBLEMS)
     limits, measured = _limits(model, max_turns), {}
     for name, chosen in recipe.decided.items():
         env = partial(make_env, settings.task, chosen, max_turns)
         play_paths = partial(play_plans, model, tokenizer, env, limits, seed=settings.seed, sampling=Sampling())
-        deviation, left = variance.remaining_variance(play_paths, tasks, max_turns)
-        n = {"problems": len(tasks), "paths": variance.PATHS}
-        measured[name] = n | {"deviation": round(deviation, 4), "left": [round(share, 3) for share in left]}
+        turns = variance.measure_turns(play_paths, tasks, max_turns)
+        facts = {key: np.round(values, 4).tolist() for key, values in asdict(turns).items()}
+        measured[name] = {"problems": len(tasks), "paths": variance.PATHS} | facts
     return measured
 
 
@@ -276,4 +276,14 @@ def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
     if recipe.decided:
         record["decided"] = measure_turns(model, tokenizer, recipe)
     (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n")
+    return record
+
+
+def measure_again(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """Measure again where the return of a shipped model is decided; returns its record, in which it is replaced."""
+    file = folder / "warm_start.json"
+    record: dict[str, Any] = json.loads(file.read_bytes())
+    model = Qwen3ForCausalLM.from_pretrained(folder)
+    record["decided"] = measure_turns(model, build_tokenizer(recipe.words), recipe)
+    write_whole(file, (json.dumps(record, indent=1) + "\n").encode())
     return record

@@ -49,7 +49,7 @@ def test_a_maths_file_is_cut_into_splits_by_its_questions(tmp_path: Path) -> Non
     assert len(held_out) > 2
 
 
-@pytest.mark.parametrize("name", ["math", "toy_math", "toy_knowledge", "toy_walk"])
+@pytest.mark.parametrize("name", ["math", "toy_math", "toy_knowledge", "toy_walk", "toy_keys"])
 def test_all_rows_of_a_file_are_taken_unless_a_count_is_set(name: str, tmp_path: Path) -> None:
     for place, overrides in (("train", ()), ("held_out", ()), ("train", ("task.train.count=30",))):
         task = compose_config(f"task={name}", f"data={tmp_path / 'mine.jsonl'}", *overrides).task

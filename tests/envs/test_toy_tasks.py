@@ -1,6 +1,7 @@
 """What holds for the toy tasks: their problems, their grades, and the models that are warm-started on them."""
 
 import json
+import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from episodes_played import play
 from rtpo.core.files import sha256
 from rtpo.core.splits import split_of
 from rtpo.envs.registry import make_env
-from rtpo.envs.toy import knowledge, math, walk
+from rtpo.envs.toy import keys, knowledge, math, walk
 from rtpo.envs.toy.env import WITHOUT_LUCK
 from rtpo.toy import warm_start
 from rtpo.toy.recipes import recipes
@@ -50,7 +51,8 @@ TOYS = [
     ),
 ]
 WALK = Toy("toy_walk", walk, " start e3 from 37 12", answer="", wrong="")
-every = pytest.mark.parametrize("toy", [*TOYS, WALK], ids=lambda toy: toy.name)
+KEYS = Toy("toy_keys", keys, " start e3 left boss right teacher from 37 12", answer="", wrong="")
+every = pytest.mark.parametrize("toy", [*TOYS, WALK, KEYS], ids=lambda toy: toy.name)
 both = pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.name)
 
 
@@ -108,3 +110,19 @@ def test_a_shipped_checkpoint_is_the_one_recorded(model: str) -> None:
     assert record["settings"] == asdict(recipes()[model].settings)
     for name in ("tokenizer.json", "chat_template.jinja", "config.json"):
         assert (shipped / name).read_bytes() == (first / name).read_bytes()
+
+
+def test_where_the_return_is_decided_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By turn, of the shipped model; the rest of its record stays."""
+    monkeypatch.setattr(warm_start.variance, "PROBLEMS", 4)
+    folder = tmp_path / "keys"
+    shutil.copytree(Path(warm_start.__file__).parent / "warm_start_keys", folder)
+    before = json.loads((folder / "warm_start.json").read_text())
+    record = warm_start.measure_again(recipes()["keys"], folder)
+    assert record == json.loads((folder / "warm_start.json").read_text())
+    (measured,) = record.pop("decided").values()
+    before.pop("decided", None)
+    assert record == before
+    assert (measured["problems"], measured["left"][0], measured["reached"][0]) == (4, 1.0, 1.0)
+    assert {len(measured[key]) for key in ("left", "reached", "ties", "recurring")} == {keys.MAX_TURNS}
+    assert measured["reached"] == sorted(measured["reached"], reverse=True)

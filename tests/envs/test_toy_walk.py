@@ -68,6 +68,10 @@ def test_what_each_turn_adds_to_the_return_is_measured() -> None:
         world = make_world(ScriptedEngine(always(asking("boss"))), make_env=partial(ToyWalkEnv, lucky), **limits)
         return run_episodes(world, plans, Sampling(), on_retry=pytest.fail)
 
-    deviation, left = variance.remaining_variance(play, problems("train", 8, seed=0), LENGTH)
-    assert deviation == pytest.approx((LENGTH * 0.25) ** 0.5 / (1 + LENGTH), rel=0.15)
-    assert left == pytest.approx([(LENGTH - k) / LENGTH for k in range(LENGTH)], abs=0.25)
+    measured = variance.measure_turns(play, problems("train", 8, seed=0), LENGTH)
+    assert measured.deviation == pytest.approx((LENGTH * 0.25) ** 0.5 / (1 + LENGTH), rel=0.15)
+    assert measured.left == pytest.approx([(LENGTH - k) / LENGTH for k in range(LENGTH)], abs=0.25)
+    assert measured.reached == [1] * LENGTH
+    # 8 paths are in one of two states after the first coin, of 128 after the seventh; then one coin is left
+    assert measured.recurring[1] > 0.9 > 0.3 > measured.recurring[-1]
+    assert measured.ties[-1] == pytest.approx(0.5, abs=0.25)
