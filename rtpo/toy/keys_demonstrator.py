@@ -12,7 +12,7 @@ import numpy as np
 from rtpo.envs.base import Env, Settings
 from rtpo.envs.toy.keys import CHEST, KEEPERS, MAX_TURNS, PEOPLE, Problem, parse_question
 from rtpo.toy.demonstrator import Demonstration, play_out
-from rtpo.toy.knowledge_demonstrator import COPIERS
+from rtpo.toy.knowledge_demonstrator import BASE_MODELS
 from rtpo.toy.recipes import Recipe, WarmStart
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
@@ -81,7 +81,7 @@ RECIPES = {
         demonstrate=demonstrate,
         max_turns=MAX_TURNS,
         turns=4,
-        starts=COPIERS,
+        starts=BASE_MODELS,
         decided={"keys": Settings()},
     )
 }
