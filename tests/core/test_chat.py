@@ -120,7 +120,7 @@ def test_a_family_without_thinking_tags_keeps_its_history() -> None:
         output = encode(reply, tokenizer)
         stopped, feedback = as_ids([*output, chat.tags.stop_id]), chat.feedback([answer], STOP)
         cut = next_context(context, output, chat.feedback([answer], LENGTH), chat.tags, "full")
-        with pytest.raises(ConfigError, match="does not have <think> and </think> as single"):
+        with pytest.raises(ConfigError, match="does not have <think> and </think> as"):
             next_context(context, output, feedback, chat.tags, "strip_think")
         context = next_context(context, stopped, feedback, chat.tags, "full")
         said += [Message("assistant", reply), answer]

@@ -49,7 +49,7 @@ def test_what_cannot_be_packed_is_refused() -> None:
         *(lambda: pack([good], [single] * 2), lambda: pack([good], [np.zeros(2, np.float32)])),
         *(lambda: pack([good], weights=[np.ones(3, np.float32)]), lambda: pack([good], weights=[])),
     ):
-        with pytest.raises(ValueError, match=r"at least|old_logprobs|tokens|weights"):
+        with pytest.raises(ValueError, match=r"at least|old_logprobs|trained token|weights"):
             bad()
     with pytest.raises(NonFinite, match="old log-prob"):
         pack([good], [single * np.nan])

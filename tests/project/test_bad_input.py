@@ -78,6 +78,7 @@ analysis.make_tables : NONE | --results {}/missing --check | --table nosuch | --
     --results {}/nothing --output OUT | --results {}/nothing --page OUT | FOLDER | FOLDER --table supp_budget |
     RUN --columns ANY
 analysis.pages.__main__ : ANY | DATA | --check FOLDER
+analysis.figures.game : FOLDER --output OUT | RUN --output OUT
 analysis.view.__main__ : FOLDER | RUN --step NUMBER | RUN --question nosuch | RUN --output OUT
 """
 """arguments of each command, in a folder without results; `{}` stands for that of the inputs"""
@@ -85,7 +86,7 @@ NAMED = f"""
 train budget.rolouts=5 : budget.rollouts
 train algorithm.group_size=2 : algorithm.group_size is 2
 train --cgf job : --cgf
-train algorithm=grpo algorithm.trunks=4 : no field with algorithm=grpo
+train algorithm=grpo algorithm.trunks=4 : not a field with algorithm=grpo
 train hydra.sweeper.params={{seed:1}} -m : cannot be composed with hydra.sweeper.params={{seed:1}}
 train seed=0 -m seed=1 : seed=1 must stand before
 train model=toy_knowledge_1 : task.env is toy_math

@@ -277,7 +277,7 @@ def test_a_program_whose_zygote_has_gone_does_not_begin() -> None:
         "except ProcessLookupError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "the zygote has gone\n"
+    assert done.stdout == "the zygote has ended\n"
 
 
 def test_a_program_begins_with_no_names_in_its_scratch_folder() -> None:
