@@ -129,7 +129,9 @@ def test_submitits_jobs_run_what_they_are_given_and_sacct_fails_once(
 
     assert cli.with_configuration("train", "", lambda tree: Path(tree.results, f"seed{tree.seed}"), run) == 0
     assert sorted(path.name for path in tmp_path.glob("seed*")) == ["seed0", "seed1"]
-    monkeypatch.setattr(logging.getLogger("submitit"), "propagate", True)
+    # the sweep has set logging up anew, without the handlers of before
+    monkeypatch.setattr(logging.getLogger("submitit"), "handlers", [caplog.handler])
+    monkeypatch.setattr(logging.getLogger("submitit"), "propagate", False)
     for call in (1, 2, 3):
         logging.getLogger("submitit").warning(f"Call #{call} - Bypassing sacct error, status may be inaccurate.")
     logging.getLogger("submitit").warning("something else")
