@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -104,16 +105,18 @@ def test_a_run_that_is_stopped_ends_the_sweep(tmp_path: Path, monkeypatch: pytes
     assert ran == [0]
 
 
-def test_after_a_failed_run_the_next_has_a_backend_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_run_the_next_has_a_backend_and_a_ray_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def close(self) -> None:
             raise MachineError("Ray does not answer.")
 
-    for failure, is_closed in ((MachineError("the engine died."), True), (Stopped("by SIGTERM."), False)):
+    ended = Mock()
+    monkeypatch.setattr(session.ray, "shutdown", ended)  # the real one may be another test's
+    for failure, is_closed in ((Stopped("by SIGTERM."), False), (MachineError("the engine died."), True)):
         monkeypatch.setattr(session, "_open", ({}, Broken()))
         with pytest.raises(type(failure), match=str(failure)), session.closed_on_failure():
             raise failure
-        assert (session._open is None) is is_closed
+        assert (session._open is None) is ended.called is is_closed
 
 
 def test_submitits_jobs_run_what_they_are_given_and_sacct_fails_once(
