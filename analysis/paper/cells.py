@@ -64,7 +64,7 @@ class TableEntry:
     profile: str = ""  # of the runs; default: the file's
     paper: str = ""  # the paper's table with the titles; default: that of the same key
     section: str = ""  # the nearest section of the paper; needed if the paper has no such table
-    title: str = ""  # needed if the paper has no such table
+    title: str = ""  # needed if the paper has no such table, and for runs on other tasks than the paper's
     compared: str = ""  # the row from which every other row is subtracted, in a second table
     compared_on: tuple[str, ...] = ()  # the columns of that table
     evaluated_by: tuple[str, ...] = ()  # experiments whose launchers evaluate runs of another experiment
@@ -93,6 +93,7 @@ class TablePlan:
     columns: Sequence[str]  # keys, in order
     compared: str
     compared_on: Sequence[str]
+    paper: str  # the paper's table with this layout; "" without one
     evaluated_by: Sequence[str] = ()
 
     @property
@@ -146,6 +147,10 @@ def _plan(key: str, entry: TableEntry, source: CellsFile, paper: Paper) -> Table
     lines = paper.table(entry.paper) if entry.paper else printed
     if not lines and not (entry.section and entry.title):
         raise DataError(f"{what} is not a table of the paper: it needs section and title.")
+    if entry.paper and not entry.title:
+        raise DataError(
+            f"{what} has the layout of the paper's {entry.paper}: give it a title that says what its rows are."
+        )
     lines = lines or PrintedTable("", entry.section, entry.title, {}, {}, {}, {})
     names = {"experiment": source.launchers, "metric": UNITS, "episodes": EPISODES, "benchmark": BENCHMARKS}
     names |= {"row": {**lines.rows, **entry.rows}, "column": {**lines.columns, **entry.columns}}
@@ -161,8 +166,8 @@ def _plan(key: str, entry: TableEntry, source: CellsFile, paper: Paper) -> Table
     texts, profile = [source.notes[note] for note in notes], entry.profile or source.profile
     order = {**(printed.columns if printed else {}), **dict.fromkeys(cells["column"])}
     columns, compared = [column for column in order if (cells["column"] == column).any()], entry.compared
-    about = lines.section, lines.gist, texts
-    return TablePlan(key, profile, *about, cells, columns, compared, entry.compared_on, entry.evaluated_by)
+    about, paper_key = (lines.section, entry.title or lines.gist, texts), entry.paper or (key if printed else "")
+    return TablePlan(key, profile, *about, cells, columns, compared, entry.compared_on, paper_key, entry.evaluated_by)
 
 
 def _cell(

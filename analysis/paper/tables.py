@@ -113,13 +113,21 @@ class PaperTable:
             shown = (_ours(cell, has_seeds=not common and not seeds) for cell in cells)
             lines.append(("" if any(row["paper"]) else str(title), ", ".join(ours), *shown))
         header = ("", "", *(titles[column] for column in self.plan.columns))
-        profile, scale = self.records.profile, "the paper's models, tasks and budgets."
-        if not self.is_paper:
-            roles = filter(None, self.plan.cells["task"].unique())
-            stand_ins = " and ".join(f"{tasks(profile)[role]} stands for {role}" for role in roles)
-            scale = f"{stand_ins}; not the paper's scale, and not to be compared with its numbers."
-        caption = f"{self.plan.title} Section {self.plan.section} of the paper; profile {profile}: {scale}"
-        return _laid_out(self.name, header, lines, caption, list(self._notes()), common)
+        return _laid_out(self.name, header, lines, self._caption(), list(self._notes()), common)
+
+    def _caption(self) -> str:
+        """What the table shows. One of toy tasks says so first, and does not take over the paper's title."""
+        plan, profile, whole = self.plan, self.records.profile, load_plans().profile
+        if self.is_paper:
+            scale = "the paper's models, tasks and budgets."
+        elif tasks(profile) == tasks(whole):
+            scale = "the paper's tasks; not its scale, and not to be compared with its numbers."
+        else:
+            roles = " and ".join(f"{tasks(profile)[role]} for {role}" for role in plan.cells["task"].unique() if role)
+            table = f"the paper's table `{plan.paper}` (section {plan.section})"
+            own = f" {plan.title}" if plan.profile != whole else ""
+            return f"Toy stand-in for {table}, with {roles}; not to be compared with its numbers.{own}"
+        return f"{plan.title} Section {plan.section} of the paper; profile {profile}: {scale}"
 
     def _notes(self) -> Iterator[str]:
         """The notes under the table."""

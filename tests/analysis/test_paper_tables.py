@@ -19,9 +19,9 @@ from synthetic_runs import episode, held_out, path, step, update, write_evaluati
 from analysis.claims.claims import parts
 from analysis.make_tables import main
 from analysis.paper.estimates import Estimate
-from analysis.paper.numbers import Value
+from analysis.paper.numbers import Value, load_paper
 from analysis.paper.pages import files_of
-from analysis.paper.tables import PaperTable, all_tables, named, verdict
+from analysis.paper.tables import PaperTable, all_tables, named, planned, verdict
 from analysis.stats import Interval
 from analysis.tables import markdown
 from rtpo.core.names import counted
@@ -145,6 +145,18 @@ def test_a_table_is_laid_out_as_in_the_paper(tables: Mapping[str, PaperTable]) -
     assert ("XBench", "paper", "8.00", "15.00", "+7.00") in {row[:5] for row in table.rows}
     shown = ("0.00 [0.00, 3.70] (lower)", "25.00 [16.36, 33.64] (higher)", "+25.00 [+16.36, +33.64] (higher)")
     assert ("", "ours", *shown) in {row[:5] for row in table.rows}
+
+
+def test_a_toy_table_names_the_paper_s_and_does_not_take_its_caption(tmp_path: Path) -> None:
+    """Neither the paper's models nor its benchmarks are in a caption of toy rows."""
+    toy = [table for name, table in planned(tmp_path).items() if name.endswith("_toy")]
+    assert {"math_results_toy", "supp_budget_toy"} <= {table.name for table in toy}
+    for table in toy:
+        printed, caption = load_paper().tables[table.plan.paper], table.layout.caption
+        assert table.name == f"{table.plan.paper}_toy"
+        assert f"`{table.plan.paper}` (section {printed.section})" in caption
+        assert printed.gist not in caption
+        assert caption.startswith("Toy ")
 
 
 def test_every_mean_says_its_seeds_once(tables: Mapping[str, PaperTable]) -> None:
