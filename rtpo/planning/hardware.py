@@ -20,7 +20,7 @@ MODEL_TYPES = ("qwen3", "qwen2", "llama")
 
 @dataclass(frozen=True)
 class Hardware:
-    """A node."""
+    """A node of a cluster."""
 
     title: str
     gpus: int
@@ -46,19 +46,20 @@ class Shape:
 
     @property
     def layer_matrices(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of a layer's weights: q, k, v, o; norms of q and k (Qwen3) or biases of q, k and v (Qwen2);
-        gate, up, down; two norms."""
+        """(rows, columns) of each weight of a layer. Qwen3 adds norms of q and k, Qwen2 biases of q, k and v."""
         hidden, inner = self.hidden_size, self.intermediate_size
         query, key = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
-        own = {"qwen3": 2 * ((self.head_dim, 1),), "qwen2": ((query, 1), (key, 1), (key, 1))}.get(self.model_type, ())
-        attention = ((query, hidden), (key, hidden), (key, hidden), (hidden, query), *own)
+        model_specific = {"qwen3": 2 * ((self.head_dim, 1),), "qwen2": ((query, 1), (key, 1), (key, 1))}.get(
+            self.model_type, ()
+        )
+        attention = ((query, hidden), (key, hidden), (key, hidden), (hidden, query), *model_specific)
         return (*attention, (inner, hidden), (inner, hidden), (hidden, inner), (hidden, 1), (hidden, 1))
 
     @property
     def matrices(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of all weights; a tied output head adds none."""
-        ends = (1 if self.tie_word_embeddings else 2) * ((self.vocab_size, self.hidden_size),)
-        return (*self.num_hidden_layers * self.layer_matrices, *ends, (self.hidden_size, 1))
+        """(rows, columns) of every weight of the model. A tied output head adds none."""
+        embeddings = (1 if self.tie_word_embeddings else 2) * ((self.vocab_size, self.hidden_size),)
+        return (*self.num_hidden_layers * self.layer_matrices, *embeddings, (self.hidden_size, 1))
 
     @property
     def layer_parameters(self) -> int:
@@ -75,13 +76,13 @@ class Shape:
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of a token's keys and values in bf16."""
+        """Bytes of a token's keys and values in bf16, over all layers."""
         return 2 * 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
 
 
 @dataclass(frozen=True)
-class Episodes:
-    """What a whole episode of an environment is assumed to be, on average."""
+class TypicalEpisode:
+    """An environment's average episode, as plans assume it."""
 
     turns: float
     tokens_per_turn: float
@@ -91,36 +92,37 @@ class Episodes:
 
 
 @dataclass(frozen=True)
-class Known:
+class PlanningData:
     """The contents of hardware.yaml."""
 
     hardware: dict[str, Hardware]  # by profile
     models: dict[str, Shape]  # by model name
-    episodes: dict[str, Episodes]  # by environment
+    episodes: dict[str, TypicalEpisode]  # by environment
     assumptions: dict[str, float]  # by name
 
 
 @cache
-def known() -> Known:
+def planning_data() -> PlanningData:
     """The file's contents, checked."""
-    return TypeAdapter(Known).validate_python(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+    return TypeAdapter(PlanningData).validate_python(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
 def model_shape(name: str, folder: str) -> Shape:
-    """A model's shape: by name from the file, else from its folder's config.json. Raises DataError if neither has
-    it."""
-    if name in known().models:
-        return known().models[name]
+    """Look up a model's shape by name in hardware.yaml, or else in its folder's config.json. Raises DataError if
+    neither has it."""
+    if name in planning_data().models:
+        return planning_data().models[name]
     file = Path(folder) / "config.json"
     try:
         config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         heads = config["num_attention_heads"]
-        usual = {"num_key_value_heads": heads, "tie_word_embeddings": False, "head_dim": config["hidden_size"] // heads}
-        shape = Shape(**{field.name: (usual | config)[field.name] for field in fields(Shape)})
+        head_dim = config["hidden_size"] // heads
+        values = {"num_key_value_heads": heads, "tie_word_embeddings": False, "head_dim": head_dim} | config
+        shape = Shape(**{field.name: values[field.name] for field in fields(Shape)})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"model.name is {name!r}: {FILE.name} has no such shape ({nearest(name, known().models)}), and {file} "
-            f"gives none ({error!r})."
+            f"model.name is {name!r}: {FILE.name} has no such shape ({nearest(name, planning_data().models)}), and "
+            f"{file} gives none ({error!r})."
         ) from error
     if shape.model_type not in MODEL_TYPES:
         raise DataError(f"{file}: model_type {shape.model_type} is not one of {', '.join(MODEL_TYPES)}.")

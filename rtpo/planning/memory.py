@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rtpo.core.names import counted
-from rtpo.planning.hardware import GIB, Hardware, Shape, known, model_shape
+from rtpo.planning.hardware import GIB, Hardware, Shape, model_shape, planning_data
 from rtpo.run.config import RunConfig
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -17,22 +17,22 @@ ADAM_BYTES = 8
 
 
 class GpuMemory(NamedTuple):
-    """Bytes on each GPU while updating and while generating, and tokens that vLLM's cache has room for."""
+    """Memory of each GPU."""
 
-    update: float
-    generation: float
-    cache_tokens: int
+    update: float  # bytes in use during an update
+    generation: float  # bytes in use while rollouts are generated
+    cache_tokens: int  # that vLLM's cache has room for
 
 
 class Saves(NamedTuple):
-    """Bytes on disk: of the saves that a run keeps, and of the one being written beside them."""
+    """Disk of a run's saves, in bytes."""
 
-    kept: int
-    writing: int
+    kept: int  # all saves that the run keeps
+    writing: int  # the save that is being written; the kept ones stay until it is complete
 
 
 def verl_setting(run: RunConfig, key: str, default: Any) -> Any:
-    """The run's setting under actor_rollout_ref, or verl's own `default`."""
+    """The run's setting actor_rollout_ref.`key`, or `default`, which is verl's own."""
     value: Any = run.verl
     for part in f"actor_rollout_ref.{key}".split("."):
         if part not in value:
@@ -42,35 +42,36 @@ def verl_setting(run: RunConfig, key: str, default: Any) -> Any:
 
 
 def trains(run: RunConfig) -> bool:
-    """Whether the method trains at all."""
+    """Whether the run's algorithm trains (an algorithm that only evaluates asks for no rollouts)."""
     return run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns) > 0
 
 
 def offloads(run: RunConfig, part: str) -> bool:
-    """Whether `param` or `optimizer` is in host memory while rollouts are generated."""
+    """Whether a part of the model ("param" or "optimizer") moves to host memory while rollouts are generated."""
     return bool(verl_setting(run, f"actor.fsdp_config.{part}_offload", False))
 
 
 def longest_row(run: RunConfig) -> int:
-    """Tokens of the longest row that an update may have. Flattened history of stripped rollouts keeps all thinking, so
-    that `max_context_tokens` does not bound it."""
-    task, algorithm, episodes = run.task, run.algorithm_config, known().episodes.get(run.task.env)
-    feedback = (task.max_turns - 1) * int(episodes.feedback_tokens if episodes else 0)
-    played = task.max_prompt_tokens + task.max_turns * task.max_turn_tokens + feedback
+    """Tokens of the longest row that an update may have. `max_context_tokens` limits it, except where rollouts strip
+    past thinking and the flattened row keeps it."""
+    task, algorithm, episode = run.task, run.algorithm_config, planning_data().episodes.get(run.task.env)
+    feedback = (task.max_turns - 1) * int(episode.feedback_tokens if episode else 0)
+    longest_episode = task.max_prompt_tokens + task.max_turns * task.max_turn_tokens + feedback
     is_unbounded = algorithm.training_context == "flattened" and algorithm.rollout_context != "full"
-    return played if is_unbounded else min(played, task.max_context_tokens)
+    return longest_episode if is_unbounded else min(longest_episode, task.max_context_tokens)
 
 
 def largest_micro_batch(run: RunConfig) -> int:
-    """Nodes of the largest micro-batch: verl's limit, or the rows that a loss needs together, if longer."""
+    """Tokens of the largest micro-batch: verl's limit, or more where the loss needs several long rows in one
+    micro-batch."""
     loss = run.algorithm_config.loss
-    alone = (loss.rows_together if loss else 1) * longest_row(run)
-    return max(int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384)), alone)
+    together = (loss.rows_together if loss else 1) * longest_row(run)
+    return max(int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384)), together)
 
 
 def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
-    """Memory on each GPU, if the run uses all GPUs of its nodes and its largest micro-batch is full."""
-    shape, assumed, gpus = model_shape(run.model.name, run.model.path), known().assumptions, hardware.gpus
+    """Estimate the memory of each GPU. Assumes that the run uses all GPUs of its nodes, and a full micro-batch."""
+    shape, assumed, gpus = model_shape(run.model.name, run.model.path), planning_data().assumptions, hardware.gpus
     gpus, parallel = gpus * run.profile.nodes, int(verl_setting(run, "rollout.tensor_model_parallel_size", 1))
     shard = shape.parameters * BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] / gpus
     adam, overhead = shape.parameters * ADAM_BYTES / gpus, assumed["overhead_gib"] * GIB
@@ -78,39 +79,39 @@ def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
     cache = (engine - 2 * shape.parameters / parallel - assumed["engine_gib"] * GIB) / (shape.cache_bytes / parallel)
     generation = engine + overhead
     generation += (0 if offloads(run, "param") else 2 * shard) + (0 if offloads(run, "optimizer") else adam)
-    awake = 0 if verl_setting(run, "rollout.free_cache_engine", True) else engine
-    # torch's Adam takes the roots of all second moments at once
-    update = 2 * shard + adam + overhead + awake + max(_pass_bytes(run, shape), adam / 2)
+    engine_bytes = 0 if verl_setting(run, "rollout.free_cache_engine", True) else engine
+    # adam / 2: torch's Adam holds the square roots of all second moments at the same time
+    update = 2 * shard + adam + overhead + engine_bytes + max(_pass_bytes(run, shape), adam / 2)
     return GpuMemory(update if trains(run) else 0.0, generation, int(cache))
 
 
 def _pass_bytes(run: RunConfig, shape: Shape) -> float:
-    """Bytes of a forward and backward pass over the largest micro-batch, without the shards."""
-    assumed, nodes = known().assumptions, largest_micro_batch(run)
-    ends = (1 if shape.tie_word_embeddings else 2) * shape.head_parameters
-    gathered = 2 * (ends + 2 * shape.layer_parameters) + 2 * (shape.head_parameters + shape.layer_parameters)
+    """Bytes that a forward and backward pass over the largest micro-batch adds to the sharded weights."""
+    assumed, nodes = planning_data().assumptions, largest_micro_batch(run)
+    embeddings = (1 if shape.tie_word_embeddings else 2) * shape.head_parameters
+    gathered = 2 * (embeddings + 2 * shape.layer_parameters) + 2 * (shape.head_parameters + shape.layer_parameters)
     chunk = int(assumed["fused_chunk"]) if verl_setting(run, "model.use_fused_kernels", False) else nodes
-    # with their hidden states and the gradient of these
+    # plus the last hidden states and their gradient, in bf16
     logits = min(nodes, chunk) * assumed["logit_bytes"] * shape.vocab_size + 2 * 2 * nodes * shape.hidden_size
-    # a token in a layer: gate, up, activation, product, q, k, v, attention in bf16; the inputs of four norms in fp32
+    # bytes a token: gate, up, activation, product, q, k, v and attention in bf16; the inputs of four norms in fp32
     query, key = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
     layer = 2.0 * (4 * shape.intermediate_size + 2 * query + 2 * key) + 8.0 * (2 * shape.hidden_size + query + key)
-    inputs = 2.0 * nodes * shape.num_hidden_layers * shape.hidden_size
+    layer_inputs = 2.0 * nodes * shape.num_hidden_layers * shape.hidden_size
     if not verl_setting(run, "model.enable_gradient_checkpointing", True):
-        return gathered + inputs + nodes * shape.num_hidden_layers * layer + logits
-    return gathered + inputs + max(logits, nodes * layer)  # logits are gone when the first layer is computed again
+        return gathered + layer_inputs + nodes * shape.num_hidden_layers * layer + logits
+    return gathered + layer_inputs + max(logits, nodes * layer)  # logits are freed before layers are recomputed
 
 
 def host_memory(run: RunConfig, hardware: Hardware) -> float:
-    """Host bytes of a node: its processes, and the larger of start-up and training. Start-up reads the model; training
-    pins what is offloaded and the reference policy."""
+    """Estimate a node's host memory in bytes: its processes, and the larger of start-up (which reads the model) and
+    training (which pins the offloaded parts and the reference policy)."""
     shape, ranks = model_shape(run.model.name, run.model.path), hardware.gpus * run.profile.nodes
 
     def pinned(number: str) -> int:  # torch rounds each block up to a power of two
         blocks = (-(-rows // ranks) * columns * BYTES[number] for rows, columns in shape.matrices)
         return hardware.gpus * sum(1 << (block - 1).bit_length() for block in blocks)
 
-    # in verl only the first rank reads a model; with tied embeddings every rank does
+    # in verl every rank reads a model with tied embeddings; otherwise only the first rank does
     start = (hardware.gpus if shape.tie_word_embeddings else 1) * shape.parameters * BYTES["fp32"]
     training = 0
     if trains(run) and run.descriptor.has_reference(run.algorithm_config):
@@ -120,12 +121,12 @@ def host_memory(run: RunConfig, hardware: Hardware) -> float:
         training += pinned(verl_setting(run, "actor.fsdp_config.model_dtype", "fp32"))
     if trains(run) and offloads(run, "optimizer"):
         training += 2 * pinned("fp32")
-    return known().assumptions["process_gib"] * GIB * hardware.gpus + max(start, training)
+    return planning_data().assumptions["process_gib"] * GIB * hardware.gpus + max(start, training)
 
 
 def mask_bytes(run: RunConfig) -> float:
-    """Bytes of a CPU's dense tree masks: nodes x nodes, one byte each, and once more in the model's dtype for each
-    layer that is not recomputed. A tree of one row has no mask."""
+    """Bytes of the dense attention masks [tokens, tokens] of prefix trees, which only CPUs build: one boolean mask, and
+    a copy in the model's dtype for each layer that is not recomputed."""
     number = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
     layers = model_shape(run.model.name, run.model.path).num_hidden_layers
     kept = 1 if verl_setting(run, "model.enable_gradient_checkpointing", True) else layers
@@ -134,8 +135,8 @@ def mask_bytes(run: RunConfig) -> float:
 
 
 def saves(run: RunConfig) -> Saves:
-    """Disk of a run's saves, each with parameters and Adam's moments; a run that does not train saves its parameters
-    once."""
+    """Estimate the disk of a run's saves. A run that does not train saves its parameters once, without Adam's
+    moments."""
     parameters = model_shape(run.model.name, run.model.path).parameters
     contents = verl_setting(run, "actor.checkpoint.save_contents", ["model", "optimizer", "extra"])
     size = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] if "model" in contents else 0
@@ -145,24 +146,30 @@ def saves(run: RunConfig) -> Saves:
     return Saves(parameters * size * run.save.keep, parameters * size)
 
 
-def room(sizes: Sequence[Saves], at_once: int | None, keep: str) -> int:
-    """The most bytes that the saves of several runs take, without exported weights. at_once, keep: as in
-    `rtpo.run.experiments.Launch`."""
+def peak_disk(sizes: Sequence[Saves], at_once: int | None, keep: str) -> int:
+    """The most bytes that the saves of several runs take together, without exported weights.
+
+    at_once: runs at the same time; None: all.
+    keep: "save" if each run keeps its last save after evaluation.
+    """
     working = len(sizes) if at_once is None else min(at_once, len(sizes))
     kept, writing = (sorted((size[part] for size in sizes), reverse=True) for part in (0, 1))
     return sum(kept if keep == "save" else kept[:working]) + sum(writing[:working])
 
 
 def free_space(folder: str) -> tuple[Path, int]:
-    """The folder, or the nearest one above it that exists, and its free bytes."""
+    """The folder (or its nearest parent that exists) and its free bytes."""
     place = Path(folder).absolute()
     place = next(path for path in (place, *place.parents) if path.exists())
     return place, shutil.disk_usage(place).free
 
 
 def memory_problems(run: RunConfig, hardware: Hardware | None, asked_gib: float) -> list[str]:
-    """A sentence for each way in which a run exceeds the machine's memory or `asked_gib`, the memory that it requests
-    of a node. Without GPUs only tree masks count."""
+    """List the reasons why a run does not fit, a sentence each.
+
+    hardware: the node; None without GPUs, where only the tree masks are checked.
+    asked_gib: host memory that the run requests of the cluster.
+    """
     if hardware is not None:
         return [*gpu_problems(run, hardware), *_host_problems(run, hardware, asked_gib)]
     needed = mask_bytes(run) / GIB
@@ -173,13 +180,15 @@ def memory_problems(run: RunConfig, hardware: Hardware | None, asked_gib: float)
 
 
 def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:
-    """A sentence where the run does not fit the machine's GPUs."""
+    """A list with one sentence if the run does not fit the node's GPUs, otherwise empty."""
     update, generation, cache = gpu_memory(run, hardware)
-    name, has = run.model.name, hardware.memory_gib
-    if max(update, generation) > has * GIB:
+    name, available = run.model.name, hardware.memory_gib
+    if max(update, generation) > available * GIB:
         field = "actor.ppo_max_token_len_per_gpu" if update > generation else "rollout.gpu_memory_utilization"
         needed = f"{name} is estimated to need {max(update, generation) / GIB:.0f} GiB on each GPU"
-        return [f"{needed}, and one of {hardware.title} has {has:.0f} GiB: lower {VERL}{field}, or take more GPUs."]
+        return [
+            f"{needed}, and one of {hardware.title} has {available:.0f} GiB: lower {VERL}{field}, or take more GPUs."
+        ]
     if cache < run.task.max_context_tokens:
         below = f"vLLM has room for {counted(max(0, cache), 'cached token')}, below task.max_context_tokens"
         return [f"{below} {run.task.max_context_tokens:,}: raise {VERL}rollout.gpu_memory_utilization."]
@@ -187,9 +196,9 @@ def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:
 
 
 def _host_problems(run: RunConfig, hardware: Hardware, asked_gib: float) -> list[str]:
-    needed, has = host_memory(run, hardware) / GIB, hardware.host_gib
-    if needed <= asked_gib <= (has or asked_gib):
+    needed, available = host_memory(run, hardware) / GIB, hardware.host_gib
+    if needed <= asked_gib <= (available or asked_gib):
         return []
-    known_size = f", of {has:.0f} that {hardware.title} has" if has else ""
+    known_size = f", of {available:.0f} that {hardware.title} has" if available else ""
     estimate = f"{run.model.name} is estimated to need {needed:.0f} GiB of a node's memory{known_size}"
     return [f"launch.resources.memory_gb is {asked_gib:g}, and {estimate}: ask for more, or offload less."]

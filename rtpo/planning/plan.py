@@ -19,7 +19,7 @@ from rtpo.data.reading import read_rows
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import ConfigError
 from rtpo.planning import memory
-from rtpo.planning.hardware import FILE, GIB, Episodes, Hardware, known, model_shape
+from rtpo.planning.hardware import FILE, GIB, Hardware, TypicalEpisode, model_shape, planning_data
 from rtpo.planning.sketch import Sketch, chance_of_ending, longest_path
 from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig
@@ -28,14 +28,14 @@ from rtpo.run.experiments import Element, Resources, experiments, load_experimen
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of a run's training."""
+    """What a run does while it trains."""
 
     rollouts: float = 0.0
     steps: int = 0
-    calls: float = 0.0  # of `rollout`
-    generated: float = 0.0  # tokens, as are free and trained
-    free: float = 0.0  # outside the budget
-    trained: float = 0.0
+    calls: float = 0.0  # of `rollout`, each with many paths
+    generated: float = 0.0  # tokens that the budget counts
+    free: float = 0.0  # generated tokens outside the budget
+    trained: float = 0.0  # tokens
     optimizer_steps: float = 0.0
     syncs: float = 0.0
     saves: float = 0.0
@@ -44,90 +44,90 @@ class Counts:
 
 @dataclass(frozen=True)
 class Row:
-    """`count` elements that differ only in seed; each number is of one element."""
+    """Runs of an experiment that differ only in seed. Numbers are those of one run."""
 
     run: RunConfig
-    count: int
+    count: int  # of runs
     counts: Counts
     evaluation_rollouts: int
-    hours: tuple[float, float]  # wall-clock: training with start-up and saves, evaluation; nan without GPUs
+    hours: tuple[float, float]  # of training (with start-up and saves) and of evaluation; nan without GPUs
     saves: memory.Saves
     fits: bool  # whether the machine's memory is enough
-    owner: str = ""  # the other experiment that trains the run
-    spared: float = 0.0  # hours of the owner's training, which are not counted here
+    owner: str = ""  # the experiment that trains the run, if another one does
+    spared: float = 0.0  # hours of training that count in the owner's plan, not here
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cost of an experiment. `at_once` and `keep` are as in `rtpo.run.experiments.Launch`."""
+    """The cost of an experiment."""
 
-    experiment: str  # a name, or a pattern of several
+    experiment: str  # a name, or a pattern that matches several
     node: Hardware | None  # of the profile; None without GPUs
-    resources: Resources  # that an element requests of a cluster
+    resources: Resources  # that one run requests of the cluster
     rows: tuple[Row, ...]
-    at_once: int | None = None
-    keep: str = "save"
+    at_once: int | None = None  # most runs at the same time; None: no limit
+    keep: str = "save"  # what stays of a run's last save after evaluation: save, weights or nothing
 
     def sum(self, number: Callable[[Row], float]) -> float:
-        """A number summed over all elements."""
+        """Sum a number over all runs."""
         return sum(number(row) * row.count for row in self.rows)
 
     @property
     def disk(self) -> float:
-        """Bytes of all saves, with those that are being written."""
-        return memory.room([row.saves for row in self.rows for _ in range(row.count)], self.at_once, self.keep)
+        """Bytes of all saves, including those that are being written."""
+        return memory.peak_disk([row.saves for row in self.rows for _ in range(row.count)], self.at_once, self.keep)
 
 
 def plan(experiment: str, overrides: Sequence[str] = ()) -> Plan:
-    """Estimate the cost of an experiment, or of all that match a pattern. Raises as `load_experiment` and
-    `model_shape`, and ConfigError for unknown names."""
-    loaded, machines = [load_experiment(name, overrides) for name in experiments(experiment)], known().hardware
+    """Estimate the cost of an experiment, or of all experiments that match a pattern. Raises ConfigError for an unknown
+    name or an invalid setting, and DataError for a model of unknown shape."""
+    loaded, machines = [load_experiment(name, overrides) for name in experiments(experiment)], planning_data().hardware
     profile = loaded[0].elements[0].run.profile
     if profile.platform != "cpu" and profile.name not in machines:
         raise ConfigError(f"profile is {profile.name}: not in {FILE.name}; {nearest(profile.name, machines)}.")
     node = machines[profile.name] if profile.platform != "cpu" else None
-    alike: dict[str, list[Element]] = defaultdict(list)
+    groups: dict[str, list[Element]] = defaultdict(list)
     for element in (element for each in loaded for element in each.elements):
-        alike[f"{element.owner} {replace(element.run, seed=0)}"].append(element)
+        groups[f"{element.owner} {replace(element.run, seed=0)}"].append(element)
     resources = max((each.resources for each in loaded), key=lambda each: each.minutes)
-    rows = tuple(_row(elements, node, resources.memory_gb) for elements in alike.values())
+    rows = tuple(_row(elements, node, resources.memory_gb) for elements in groups.values())
     return Plan(experiment, node, resources, rows, loaded[0].at_once, loaded[0].keep)
 
 
 def _row(elements: Sequence[Element], node: Hardware | None, memory_gb: int) -> Row:
     run = elements[0].run
-    if run.task.env not in known().episodes:
+    if run.task.env not in planning_data().episodes:
         raise ConfigError(f"task.env is {run.task.env}: add what its episodes are assumed to be to {FILE}.")
-    episodes = known().episodes[run.task.env]
-    counts, played, size = run_counts(run, episodes, node), _evaluations(elements[0]), memory.saves(run)
+    episode = planning_data().episodes[run.task.env]
+    counts, rollouts, size = run_counts(run, episode, node), _evaluations(elements[0]), memory.saves(run)
     hours = nan, nan
     if node is not None:
-        saving = counts.saves * size.writing / (known().assumptions["disk_gb_s"] * 1e9)
-        training = sum(counts.seconds) + saving + known().assumptions["start_s"] if memory.trains(run) else 0.0
-        ends = max(chance_of_ending(episodes.turns, run.task.max_turns), 1e-9)
-        turns = [np.random.default_rng(0).geometric(ends, n).clip(max=run.task.max_turns).tolist() for n in played]
-        hours = training / 3600, sum(call_seconds(run, node, episodes, call) for call in turns) / 3600
+        saving = counts.saves * size.writing / (planning_data().assumptions["disk_gb_s"] * 1e9)
+        training = sum(counts.seconds) + saving + planning_data().assumptions["start_s"] if memory.trains(run) else 0.0
+        chance = max(chance_of_ending(episode.turns, run.task.max_turns), 1e-9)
+        turns = [np.random.default_rng(0).geometric(chance, n).clip(max=run.task.max_turns).tolist() for n in rollouts]
+        hours = training / 3600, sum(call_seconds(run, node, episode, call) for call in turns) / 3600
     owner, spared, fits = elements[0].owner, 0.0, not memory.memory_problems(run, node, memory_gb)
     if owner:
         spared, hours, counts, size = hours[0], (0.0 if node else nan, hours[1]), Counts(), memory.Saves(0, 0)
-    return Row(run, len(elements), counts, sum(played), hours, size, fits, owner, spared)
+    return Row(run, len(elements), counts, sum(rollouts), hours, size, fits, owner, spared)
 
 
-def run_counts(run: RunConfig, episodes: Episodes, node: Hardware | None) -> Counts:
-    """Counts of a whole run, if every step is as in a sketch; steps and limits follow the ledger's rule. Raises
+def run_counts(run: RunConfig, episode: TypicalEpisode, node: Hardware | None) -> Counts:
+    """Count what a whole run does, from a sketch of a few steps (`Sketch`) and the limits of the run's budget. Raises
     ConfigError for a limit in seconds without GPUs."""
     if not memory.trains(run):
         return Counts()
     budget = run.budget
     if budget.seconds and node is None:
         raise ConfigError("budget.seconds is set: how many steps that is on a CPU is unknown; plan without it.")
-    sketch = Sketch(run, episodes).take_steps()
-    ledger, seconds = sketch.ledger, _step_seconds(run, episodes, sketch, node) if node else (nan, nan, nan)
-    worst = run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)
-    generated = ledger.generated_tokens * episodes.tokens_per_turn / sketch.tasks
+    sketch = Sketch(run, episode).take_steps()
+    ledger, seconds = sketch.ledger, _step_seconds(run, episode, sketch, node) if node else (nan, nan, nan)
+    most_rollouts = run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)
+    generated = ledger.generated_tokens * episode.tokens_per_turn / sketch.tasks
     steps, tasks, rollouts = 0, 0, 0.0
-    while fit := min(budget.tasks_per_step, int((budget.rollouts - rollouts) // worst)):
-        steps, tasks, rollouts = steps + 1, tasks + fit, rollouts + fit * ledger.rollouts / sketch.tasks
+    while taken := min(budget.tasks_per_step, int((budget.rollouts - rollouts) // most_rollouts)):
+        steps, tasks, rollouts = steps + 1, tasks + taken, rollouts + taken * ledger.rollouts / sketch.tasks
         if (
             tasks * generated >= (budget.generated_tokens or inf)
             or steps * ledger.optimizer_steps / sketch.steps >= (budget.optimizer_steps or inf)
@@ -135,80 +135,84 @@ def run_counts(run: RunConfig, episodes: Episodes, node: Hardware | None) -> Cou
             or steps * sum(seconds) >= (budget.seconds or inf)
         ):
             break
-    every, inside, by_steps = run.save.every_steps, run.save.every_phases, steps / sketch.steps
-    tokens = tasks / sketch.tasks * episodes.tokens_per_turn
+    step_interval, phase_interval, per_sketch_step = run.save.every_steps, run.save.every_phases, steps / sketch.steps
+    tokens = tasks / sketch.tasks * episode.tokens_per_turn
     return Counts(
         rollouts=rollouts,
         steps=steps,
-        calls=by_steps * sketch.calls,
+        calls=per_sketch_step * sketch.calls,
         generated=tasks * generated,
         free=tokens * ledger.free_tokens,
         trained=tokens * ledger.trained_tokens,
-        optimizer_steps=by_steps * ledger.optimizer_steps,
-        syncs=by_steps * ledger.syncs + 1,  # for the evaluation after training
-        saves=(ceil(steps / every) if every else 1)
-        + (steps * (sketch.phases / sketch.steps // inside) if inside else 0),
+        optimizer_steps=per_sketch_step * ledger.optimizer_steps,
+        syncs=per_sketch_step * ledger.syncs + 1,  # for the evaluation after training
+        saves=(ceil(steps / step_interval) if step_interval else 1)
+        + (steps * (sketch.phases / sketch.steps // phase_interval) if phase_interval else 0),
         seconds=tuple(steps * phase for phase in seconds),
     )
 
 
-def _step_seconds(run: RunConfig, episodes: Episodes, sketch: Sketch, node: Hardware) -> tuple[float, ...]:
-    """Seconds of generation, training and synchronisation in a step. Calls run one after another, each as long as its
-    longest path. Training computes each trained token once, without contexts."""
-    assumed, gpus = known().assumptions, node.gpus * run.profile.nodes
+def _step_seconds(run: RunConfig, episode: TypicalEpisode, sketch: Sketch, node: Hardware) -> tuple[float, ...]:
+    """Seconds of generation, training and synchronisation in a step. Assumes that calls of `rollout` run one after
+    another, and that training computes each trained token once and no context."""
+    assumed, gpus = planning_data().assumptions, node.gpus * run.profile.nodes
     parameters, scale = model_shape(run.model.name, run.model.path).parameters, run.budget.tasks_per_step / sketch.tasks
-    # a parameter and token take 2 operations forward, 4 backward, and 2 where layers are computed again
+    # operations for each parameter and token: 2 forward, 4 backward, and 2 more where layers are recomputed
     backward = 8 if memory.verl_setting(run, "model.enable_gradient_checkpointing", True) else 6
-    operations = parameters * episodes.tokens_per_turn * (backward * sketch.trained + 2 * sketch.scored) * scale
+    operations = parameters * episode.tokens_per_turn * (backward * sketch.trained + 2 * sketch.scored) * scale
     offloaded = 4 * memory.offloads(run, "param") + memory.ADAM_BYTES * memory.offloads(run, "optimizer")
-    moved = 2 * parameters * offloaded / gpus  # to the GPU and back
+    moved = 2 * parameters * offloaded / gpus  # bytes, to the GPU and back
     calls = (turns * max(1, round(scale * sketch.steps)) for turns in sketch.waits)
     return (
-        sum(call_seconds(run, node, episodes, turns) for turns in calls) / sketch.steps,
+        sum(call_seconds(run, node, episode, turns) for turns in calls) / sketch.steps,
         operations / (gpus * node.tflops * 1e12 * assumed["flops_share"]),
         (assumed["sync_s"] + moved / (assumed["offload_gb_s"] * 1e9)) * sketch.ledger.syncs / sketch.steps,
     )
 
 
-def call_seconds(run: RunConfig, node: Hardware, episodes: Episodes, turns: Sequence[int]) -> float:
-    """Seconds of a call whose paths have these `turns`. It takes a decoding step for each token of the longest path, or
-    more if engines cannot take all paths at once. A step reads the weights; each token reads its keys and values, and
-    is computed."""
-    shape, assumed = model_shape(run.model.name, run.model.path), known().assumptions
+def call_seconds(run: RunConfig, node: Hardware, episode: TypicalEpisode, turns: Sequence[int]) -> float:
+    """Seconds of one call of `rollout`. Each decoding step reads all weights; each token reads its keys and values.
+
+    turns: of each path.
+    """
+    shape, assumed = model_shape(run.model.name, run.model.path), planning_data().assumptions
     parallel = int(memory.verl_setting(run, "rollout.tensor_model_parallel_size", 1))
     read = 1 / (parallel * node.memory_tb_s * 1e12 * assumed["bandwidth_share"])  # seconds a byte
     computed = 2 * shape.parameters / (parallel * node.tflops * 1e12 * assumed["flops_share"])
-    longest = longest_path(turns, episodes.tokens_per_turn, run.task.max_turn_tokens)
-    tokens = sum(turns) * episodes.tokens_per_turn * parallel / (node.gpus * run.profile.nodes)  # of an engine
+    # steps: the tokens of the longest path, or more where the engines cannot take all paths at the same time
+    longest = longest_path(turns, episode.tokens_per_turn, run.task.max_turn_tokens)
+    tokens = sum(turns) * episode.tokens_per_turn * parallel / (node.gpus * run.profile.nodes)  # of an engine
     decoding_steps = max(longest, tokens / float(memory.verl_setting(run, "rollout.max_num_seqs", 256)))
-    context = episodes.prompt_tokens + episodes.tokens_per_turn
+    context = episode.prompt_tokens + episode.tokens_per_turn
     return decoding_steps * 2 * shape.parameters * read + tokens * (shape.cache_bytes * context * read + computed)
 
 
 def _evaluations(element: Element) -> list[int]:
     """Rollouts of each evaluation of a run: before, during and after training, and on its benchmarks. If another
-    experiment trains the run, only the benchmarks that the other one lacks."""
+    experiment trains the run, this one only evaluates it on further benchmarks."""
     run, evaluation = element.run, element.run.evaluation
     during = run.budget.rollouts // evaluation.every_rollouts if evaluation.every_rollouts and memory.trains(run) else 0
     samples = [evaluation.samples] * (1 + evaluation.paper)
-    ends = (1 + evaluation.before) * (samples + [1] * evaluation.greedy)
-    played = [task_count(run.task.held_out) * n for n in (*ends, *during * samples)]
+    start_and_end = (1 + evaluation.before) * (samples + [1] * evaluation.greedy)
+    rollouts = [task_count(run.task.held_out) * n for n in (*start_and_end, *during * samples)]
     names = element.benchmarks
     if element.owner:
-        own = [f"profile={run.profile.name}"]
-        theirs = read_launch(composed("train", [f"experiment={element.owner}", *own])).benchmarks.get(run.task.name, ())
-        names, played = tuple(name for name in names if name not in theirs), []
+        profile = [f"profile={run.profile.name}"]
+        owner_benchmarks = read_launch(composed("train", [f"experiment={element.owner}", *profile])).benchmarks.get(
+            run.task.name, ()
+        )
+        names, rollouts = tuple(name for name in names if name not in owner_benchmarks), []
     if not names:
-        return played
+        return rollouts
     panel: Any = composed("evaluate", [f"benchmarks=[{','.join(names)}]"])
     held_out = (panel["benchmarks"][name]["held_out"] for name in names)
     data = (DataConfig(held["split"], held["count"], file=held["file"]) for held in held_out)
-    return played + [task_count(held) * int(panel["samples"]) for held in data]
+    return rollouts + [task_count(held) * int(panel["samples"]) for held in data]
 
 
 def task_count(data: DataConfig) -> int:
-    """How many tasks a data set has, at most `count`: by its file or, before it is prepared, by the registry. Raises
-    DataError if neither says."""
+    """How many tasks a data set has, at most `data.count`. Before the file is prepared, the registry says. Raises
+    DataError for a missing file that the registry lacks."""
     if data.file is None:
         return data.count or 0
     file, listed = Path(data.file), REGISTRY.get(Path(data.file).stem)
@@ -217,13 +221,13 @@ def task_count(data: DataConfig) -> int:
 
 
 def summary(planned: Plan) -> str:
-    """The plan in some ten lines, with one line for each task's hours."""
+    """The plan as text of about ten lines."""
     rows, run, total = planned.rows, planned.rows[0].run, planned.sum
     count, misfits = sum(row.count for row in rows), total(lambda row: not row.fits)
     models = ", ".join(dict.fromkeys(row.run.model.name for row in rows))
     _, free = memory.free_space(run.results)
-    read = {row.owner: sum(each.count for each in rows if each.owner == row.owner) for row in rows if row.owner}
-    lacking = [f"{misfits} of {counted(count, 'element')}"] * (misfits > 0) + ["disk"] * (planned.disk > free)
+    read_runs = {row.owner: sum(each.count for each in rows if each.owner == row.owner) for row in rows if row.owner}
+    shortages = [f"{misfits} of {counted(count, 'element')}"] * (misfits > 0) + ["disk"] * (planned.disk > free)
     lines = [
         f"Plan of {planned.experiment}, profile {run.profile.name}: {counted(count, 'element')} of {models}. An "
         "estimate, nothing was measured.",
@@ -235,11 +239,11 @@ def summary(planned: Plan) -> str:
         f"{total(lambda row: row.counts.syncs):,.0f}",
         *(
             f"Read from {owner}: the runs of {counted(number, 'element')}, which are trained there and not counted here"
-            for owner, number in read.items()
+            for owner, number in read_runs.items()
         ),
         *(_gpu_lines(planned, planned.node) if planned.node else ["GPU-hours: none; hours on CPUs are unknown"]),
         f"Disk: {planned.disk / GIB:,.1f} GiB for the saves of all elements; {free / GIB:,.0f} GiB are free",
-        f"Does not fit: {', '.join(lacking)} (preflight.py says why)" if lacking else "Fits: yes",
+        f"Does not fit: {', '.join(shortages)} (preflight.py says why)" if shortages else "Fits: yes",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Sentences on what an experiment lacks, before it takes a place in a queue (docs/cluster/gpus.md)."""
+"""Checks of an experiment before it is queued: what is missing, and what does not fit (docs/cluster/gpus.md)."""
 
 import os
 import shutil
@@ -20,8 +20,8 @@ from rtpo.envs.registry import environment_facts
 from rtpo.envs.search import SearchEnvSettings
 from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
 from rtpo.evaluation.panel import compose_evaluation
-from rtpo.planning.hardware import GIB, Hardware, known, model_shape
-from rtpo.planning.memory import Saves, free_space, gpu_problems, memory_problems, room, saves, verl_setting
+from rtpo.planning.hardware import GIB, Hardware, model_shape, planning_data
+from rtpo.planning.memory import Saves, free_space, gpu_problems, memory_problems, peak_disk, saves, verl_setting
 from rtpo.rewards.golds import UnequalGolds, unequal_golds
 from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
@@ -35,7 +35,7 @@ from rtpo.run.tasks import load_tasks
 from rtpo.tools.search.bm25 import Bm25Index
 
 USED_GIB = 1.0
-"""used memory above which a GPU counts as in use"""
+"""a GPU with more used memory than this counts as in use"""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,12 @@ class Gpu:
 
 
 def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence[str] = ()) -> list[str]:
-    """A sentence for each thing that is missing or does not fit; nothing is changed. Checked are files, packages,
-    settings, memory and room for all elements' saves. Memory must fit the request, and the profile's machine if
-    rtpo/planning/hardware.yaml knows it. here: also check that this machine can run an element (GPUs, sandbox,
-    servers), with room for one element's saves only. evaluation: overrides of experiments/evaluate.py."""
+    """List what an experiment lacks, a sentence each. Checks files, packages, settings, memory and disk, and changes
+    nothing.
+
+    here: also check that this machine can run one element (GPUs, sandbox, servers, disk for its saves).
+    evaluation: overrides of experiments/evaluate.py.
+    """
     from rtpo.verl_harness.session import package_problems, settings_of  # brings Ray
 
     runs = [element.run for element in experiment.elements]
@@ -72,11 +74,11 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
         faults += _refusals(load_tasks, task, source)
     for task in {(task.env, task.env_settings): task for task in [*tasks, *benchmarks]}.values():
         faults += _refusals(_check_tools, task, here)
-    wrong = []
+    invalid = []
     for run in {repr(run.verl): run for run in runs}.values():
-        wrong += _refusals(settings_of, run)
-    if wrong:  # the checks below need valid settings
-        return list(dict.fromkeys([*faults, *wrong]))
+        invalid += _refusals(settings_of, run)
+    if invalid:  # the checks below need valid settings
+        return list(dict.fromkeys([*faults, *invalid]))
     for run in runs:
         faults += [*_setting_problems(run, experiment), *package_problems(run.profile)]
     faults += _disk_problems([run for run in runs if not _is_done(run)], experiment, here)
@@ -86,8 +88,8 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
 
 
 def notes(experiment: Experiment, *, evaluation: Sequence[str] = ()) -> list[str]:
-    """A sentence for each file of mathematics with golds that no answer can equal; none for files that `problems`
-    refuses. The manifest of a prepared file lists them; in other files all golds are graded."""
+    """Name each file of mathematics that has unusable reference answers (no answer can equal them), a sentence each.
+    Skips files that `problems` reports."""
     benchmarks, _ = _benchmarks(experiment.elements, evaluation)
     tasks = [element.run.task for element in experiment.elements]
     data = [(task, task.train) for task in tasks] + [(task, task.held_out) for task in [*tasks, *benchmarks]]
@@ -100,11 +102,11 @@ def notes(experiment: Experiment, *, evaluation: Sequence[str] = ()) -> list[str
 
 
 def _gold_sentences(task: TaskConfig, source: DataConfig) -> list[str]:
-    file = Path(str(source.file))
+    file = Path(str(source.file))  # a prepared file's manifest lists the unusable answers
     manifest = read_manifest(file)
     if manifest is not None and UNEQUAL_GOLDS in manifest:
-        known = manifest[UNEQUAL_GOLDS]
-        unequal = UnequalGolds(**known) if known else None
+        listed = manifest[UNEQUAL_GOLDS]
+        unequal = UnequalGolds(**listed) if listed else None
     else:
         whole = replace(source, split="all", count=None)
         unequal = unequal_golds([each.answer for each in load_tasks(task, whole)])
@@ -112,7 +114,7 @@ def _gold_sentences(task: TaskConfig, source: DataConfig) -> list[str]:
 
 
 def _is_done(run: RunConfig) -> bool:
-    """Whether the run is finished. Other checks report damaged frames."""
+    """Whether the run is finished. Damaged records count as not finished: another check reports them."""
     with suppress(DataError):
         return RunFolder(run.folder).is_finished or kept_run(run.folder) is not None
     return False
@@ -130,8 +132,8 @@ def _refusals(check: Callable[..., object], *arguments: object) -> list[str]:
 
 
 def _check_folder(run: RunConfig) -> None:
-    """Raises DataError if the run's folder, or kept frames, hold a run with another configuration, or a finished run of
-    another model."""
+    """Raise DataError if the run's folder (or its kept records) holds a run with another configuration, or a finished
+    run of another model."""
     folder = RunFolder(run.folder)
     if (run.folder / "config.yaml").exists() and folder.has_trained:
         folder.check(run.as_dict())
@@ -142,15 +144,15 @@ def _check_folder(run: RunConfig) -> None:
 
 
 def _check_beside(run: RunConfig) -> None:
-    """Raises DataError if a run with the same label and experiment has other settings: a table must not mix them."""
-    known: dict[str, Mapping[str, Any]] = {
+    """Raise DataError if a run of the same experiment and label has different settings: tables would mix the two."""
+    others: dict[str, Mapping[str, Any]] = {
         kept.name: kept.config for place in places(run.folder) for kept in kept_runs(place).values()
     }
     for file in sorted(run.folder.parent.glob(f"{run.label}-seed*/config.yaml")):
         if RunFolder(file.parent).has_trained:
-            known[f"{file.parent.parent.name}/{file.parent.name}"] = RunFolder(file.parent).config
+            others[f"{file.parent.parent.name}/{file.parent.name}"] = RunFolder(file.parent).config
     label = f"{run.folder.parent.name}/{run.label}-seed"
-    for name, config in known.items():
+    for name, config in others.items():
         if name.rpartition("-seed")[0] + "-seed" != label or name.endswith(f"/{run.folder.name}"):
             continue
         if different := differences(config, run.as_dict()):
@@ -203,10 +205,10 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
     if processes % parallel:
         name = "verl.actor_rollout_ref.rollout.tensor_model_parallel_size"
         yield f"{name} is {parallel}: use a divisor of the {counted(processes, 'training process')}."
-    machine = known().hardware.get(profile.name)
+    machine = planning_data().hardware.get(profile.name)
     if machine is not None or profile.platform == "cpu":
         node = None if machine is None else replace(machine, gpus=profile.processes)
-        with suppress(DataError):  # of an unknown model shape, which `problems` reports
+        with suppress(DataError):  # an unknown model shape, which `problems` reports
             yield from memory_problems(run, node, asked.memory_gb)
 
 
@@ -214,23 +216,23 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
 
 
 def _disk_problems(runs: Sequence[RunConfig], experiment: Experiment, here: bool) -> Iterator[str]:
-    """Check the room for all saves that are kept, and for those that `launch.at_once` runs write at one time."""
-    sizes, most = [], 0
+    """Check that the disk has room for the saves of all unfinished runs, or of one run if `here`."""
+    sizes, largest = [], 0
     for run in runs:
         size = Saves(0, 0)
-        with suppress(DataError):  # of an unknown model shape, which `problems` reports
+        with suppress(DataError):  # an unknown model shape, which `problems` reports
             size = saves(run)
         on_disk = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
         sizes.append(Saves(max(0, size.kept - on_disk), size.writing))
-        most = max(most, size.kept + size.writing - on_disk)
+        largest = max(largest, size.kept + size.writing - on_disk)
     place, free = free_space(runs[0].results if runs else ".")
-    needed = most if here else room(sizes, experiment.at_once, experiment.keep)
+    needed = largest if here else peak_disk(sizes, experiment.at_once, experiment.keep)
     if needed > free:
-        whose = "an element" if here else f"{counted(len(runs), 'element')} not finished"
-        whose += f", {experiment.at_once} at once" if experiment.at_once and not here else ""
+        subject = "an element" if here else f"{counted(len(runs), 'element')} not finished"
+        subject += f", {experiment.at_once} at once" if experiment.at_once and not here else ""
         size_text = f"estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free"
         remedy = "lower save.keep or launch.at_once, set launch.keep=weights or nothing"
-        yield f"the saves of {whose} are {size_text}: {remedy}, name another results folder, or make room."
+        yield f"the saves of {subject} are {size_text}: {remedy}, name another results folder, or make room."
 
 
 # this machine
@@ -258,7 +260,7 @@ def _gpu_problems(run: RunConfig, available: Sequence[Gpu]) -> Iterator[str]:
         if gpu.used_gib > USED_GIB:
             yield f"GPU {gpu.index} is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.0f} GiB are taken; free it."
     here = Hardware("this machine", profile.processes, min(gpu.memory_gib for gpu in available))
-    with suppress(DataError):  # of an unknown model shape, which `problems` reports
+    with suppress(DataError):  # an unknown model shape, which `problems` reports
         yield from gpu_problems(run, here)
 
 

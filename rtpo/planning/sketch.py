@@ -1,8 +1,8 @@
 """Counts what a step of an algorithm does, by running its own `step` on a tabular problem (`rtpo.theory.tabular`).
 
-An action stands for a turn. Paths end after each turn with the same probability, so that whole episodes have the
-assumed mean number of turns. Nothing is learned. The trainer's log-probs are one nat from the engine's, so every
-synchronisation that depends on drift is counted.
+An action stands for a turn. After each turn a path ends with a fixed probability, which gives the assumed mean number
+of turns. Nothing is learned. The trainer's log-probs differ from the engine's by one nat, as if the policy had drifted:
+synchronisations that an algorithm makes only after drift are counted too.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from rtpo.core.packing import training_batches
 from rtpo.harness.budget import Budget, Ledger
-from rtpo.planning.hardware import Episodes
+from rtpo.planning.hardware import TypicalEpisode
 from rtpo.run.config import RunConfig
 from rtpo.theory.mdp import MDP
 from rtpo.theory.tabular import TabularHarness, start_task
@@ -21,22 +21,27 @@ from rtpo.types import Boundary, Floats, Group, Role, Task, TrainRow
 from rtpo.verbs import Loss, Update
 
 TASKS = 16
-"""tasks of a sketch, in steps of the run's size, or in one step if that is larger"""
+"""tasks of a sketch; a step takes as many of them as a step of the run"""
 ACTIONS = 4096
 
 
 class Sketch(TabularHarness):
-    """A `rtpo.verbs.Harness` that counts. ledger: rollouts, optimizer steps, and turns in place of tokens. steps,
-    tasks: taken so far. calls: charged calls of `rollout`. phases: synchronisations that steps request. trained,
-    scored: turns in optimizer steps, and in forward passes only. waits: of each call, the turns of every path."""
+    """A harness (`rtpo.verbs.Harness`) that counts. Its ledger counts turns in place of tokens.
 
-    def __init__(self, run: RunConfig, episodes: Episodes) -> None:
-        ends, over = chance_of_ending(episodes.turns, run.task.max_turns), TASKS
-        transition = np.full((TASKS + 1, ACTIONS, TASKS + 1), (1 - ends) / TASKS)
-        transition[:, :, over] = ends
-        transition[over] = np.eye(TASKS + 1)[over]
-        start, rewards = np.append(np.full(TASKS, 1 / TASKS), 0.0), np.full(TASKS + 1, episodes.success)
-        mdp = MDP(transition, rewards, start, run.task.max_turns, frozenset({over}), bernoulli=True)
+    steps, tasks: taken so far.
+    calls: calls of `rollout` that the budget counts.
+    phases: synchronisations that the algorithm requested.
+    trained, scored: turns in optimizer steps, and in forward passes without one.
+    waits: the turns of each path, call by call.
+    """
+
+    def __init__(self, run: RunConfig, episode: TypicalEpisode) -> None:
+        chance, end_state = chance_of_ending(episode.turns, run.task.max_turns), TASKS
+        transition = np.full((TASKS + 1, ACTIONS, TASKS + 1), (1 - chance) / TASKS)
+        transition[:, :, end_state] = chance
+        transition[end_state] = np.eye(TASKS + 1)[end_state]
+        start, rewards = np.append(np.full(TASKS, 1 / TASKS), 0.0), np.full(TASKS + 1, episode.success)
+        mdp = MDP(transition, rewards, start, run.task.max_turns, frozenset({end_state}), bernoulli=True)
         logits = np.random.default_rng(0).normal(size=mdp.shape)
         super().__init__(mdp, Ledger(Budget(10**9)), learning_rate=0.0, seed=run.seed, logits=logits)
         self._run, self._is_asleep = run, False
@@ -45,7 +50,7 @@ class Sketch(TabularHarness):
         self.waits: list[list[int]] = []
 
     def take_steps(self) -> Self:
-        """Take the algorithm's steps on TASKS tasks. Each has the budget share in the middle of its part of a run."""
+        """Take the algorithm's steps on TASKS tasks. They are spread evenly over a run's budget (`_budget_share`)."""
         algorithm, config, tasks = self._run.descriptor, self._run.algorithm_config, self._run.budget.tasks_per_step
         tasks = min(tasks, TASKS)
         steps = -(-TASKS // tasks)
@@ -55,6 +60,7 @@ class Sketch(TabularHarness):
             self.sync()
             algorithm.step(self, [start_task(i) for i in range(tasks)], config)
             self.end_step()
+            # the harness' own sync before the step is no phase
             self.steps, self.tasks, self.phases = self.steps + 1, self.tasks + tasks, self.phases - 1
         return self
 
@@ -98,15 +104,19 @@ class Sketch(TabularHarness):
         return super().sync()
 
 
-def chance_of_ending(mean: float, most: int) -> float:
-    """The probability of ending after each turn, so that episodes of at most `most` turns have `mean` turns on
-    average."""
-    if mean >= most:
+def chance_of_ending(mean: float, limit: int) -> float:
+    """Find the probability of ending after a turn that gives episodes of at most `limit` turns a `mean` number of
+    turns."""
+    if mean >= limit:
         return 0.0
-    return float(brentq(lambda ends: sum((1 - ends) ** k for k in range(most)) - mean, 0.0, 1.0))
+    return float(brentq(lambda chance: sum((1 - chance) ** k for k in range(limit)) - mean, 0.0, 1.0))
 
 
 def longest_path(turns: Sequence[int], mean: float, limit: int) -> float:
-    """Tokens of the longest path; turns: of each path. A turn's tokens are drawn: exponential, at most `limit`."""
-    drawn = np.random.default_rng(len(turns)).exponential(mean, (len(turns), max(turns, default=0))).clip(max=limit)
-    return float((drawn * (np.arange(drawn.shape[1]) < np.array(turns)[:, None])).sum(axis=1).max(initial=0))
+    """Draw paths and return the tokens of the longest one. A turn's length is exponential, cut at `limit`.
+
+    turns: of each path.
+    mean: tokens of a turn.
+    """
+    lengths = np.random.default_rng(len(turns)).exponential(mean, (len(turns), max(turns, default=0))).clip(max=limit)
+    return float((lengths * (np.arange(lengths.shape[1]) < np.array(turns)[:, None])).sum(axis=1).max(initial=0))

@@ -16,7 +16,7 @@ from rtpo.engines.base import Sampling
 from rtpo.envs.toy.math import parse_question, problems
 from rtpo.errors import DataError
 from rtpo.harness.harness import AgentHarness
-from rtpo.planning.hardware import GIB, Episodes, known, model_shape
+from rtpo.planning.hardware import GIB, TypicalEpisode, model_shape, planning_data
 from rtpo.planning.memory import (
     Saves,
     gpu_memory,
@@ -34,7 +34,7 @@ from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, open_ledger
 from rtpo.run.stopping import StopRequest
 
-A100X8, ONE_A100 = (known().hardware[name] for name in ("a100x8", "a100x1"))
+A100X8, ONE_A100 = (planning_data().hardware[name] for name in ("a100x8", "a100x1"))
 PAPER = ("profile=a100x8", "seed=0")
 TOY = ("profile=toy", "seed=0", "task=toy_math")
 VERL = "verl.actor_rollout_ref."
@@ -100,7 +100,7 @@ def test_a_whole_runs_counts_are_those_of_its_records(label: str, tmp_path: Path
     steps, done = lines(folder.path, "steps.jsonl"), folder.manifest["ledger"]
     calls = [call for step in steps for call in step["rollout_calls"]]
     (tokens,) = {call["generated_tokens"] / call["turns"] for call in calls}
-    drawn = Episodes(turns=3.0, tokens_per_turn=tokens, prompt_tokens=16, feedback_tokens=8, success=0.5)
+    drawn = TypicalEpisode(turns=3.0, tokens_per_turn=tokens, prompt_tokens=16, feedback_tokens=8, success=0.5)
     counts = run_counts(config, drawn, None)
     near = pytest.approx if label in EXACT else partial(pytest.approx, rel=0.15)
     expected = {"steps": len(steps), "calls": len(calls), "syncs": done["syncs"]}
