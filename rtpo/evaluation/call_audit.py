@@ -11,23 +11,26 @@ from rtpo.types import Rollout
 
 
 def call_audit(rollout: Rollout, replies: Sequence[str]) -> dict[str, Any] | None:
-    """The audit of an episode's calls; None for an episode without a call. replies: the text of each turn."""
-    calling = [index for index, turn in enumerate(rollout.turns) if turn.calls]
-    if not calling:
+    """Count what an episode's tool calls were like; None for an episode without a call. replies: the text of each
+    turn."""
+    calling_turns = [index for index, turn in enumerate(rollout.turns) if turn.calls]
+    if not calling_turns:
         return None
-    said = [visible_text(replies[index]).strip() for index in calling]
-    calls = [call for text in said for call in parse_calls(text) if isinstance(call, Call)]
+    calling_texts = [visible_text(replies[index]).strip() for index in calling_turns]
+    calls = [call for text in calling_texts for call in parse_calls(text) if isinstance(call, Call)]
     programs = [str(call.arguments["code"]) for call in calls if "code" in call.arguments]
-    first = replies[calling[0]]
-    before = "".join(replies[: calling[0]]) + first[: len(first) - len(visible_text(first))]
+    first_reply = replies[calling_turns[0]]
+    text_before_call = (
+        "".join(replies[: calling_turns[0]]) + first_reply[: len(first_reply) - len(visible_text(first_reply))]
+    )
     answer = rollout.task.answer
     accepted = answer if isinstance(answer, list | tuple) else (answer,)
     return {
-        "repeated": len(said) - len(set(said)),  # replies that call as an earlier one did, word for word after thinking
+        "repeated": len(calling_texts) - len(set(calling_texts)),  # replies that equal an earlier one, thinking aside
         "programs": len(programs),  # Python programs that could be read
         "valid_programs": sum(_parses(program) for program in programs),  # of these, those that Python can parse
         # whether an accepted answer was written before the first call
-        "answer_first": any(_stands_in(str(text), before) for text in accepted),
+        "answer_first": any(_contains_word(str(text), text_before_call) for text in accepted),
     }
 
 
@@ -40,6 +43,6 @@ def _parses(program: str) -> bool:
     return True
 
 
-def _stands_in(answer: str, text: str) -> bool:
-    """Whether an answer stands in a text as a whole word: 14 does not stand in 140 or 1.14."""
+def _contains_word(answer: str, text: str) -> bool:
+    """Whether a text contains an answer as a whole word: neither 140 nor 1.14 contains 14."""
     return bool(answer) and re.search(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\d)", text) is not None

@@ -17,10 +17,10 @@ from rtpo.evaluation.panel import (
     EvaluateConfig,
     Line,
     Panel,
-    benchmark_named,
     identity,
     load_panel,
     manifest,
+    name_in_errors,
     play,
 )
 from rtpo.evaluation.policies import Opened, check_positions, find_checkpoint
@@ -30,12 +30,12 @@ from rtpo.run.records import RunFolder
 
 Summary = dict[str, Any]
 Summarise = Callable[[Sequence[Line], Sequence[int]], Summary]
-"""makes a summary from an evaluation's lines and the ks of pass@k"""
+"""makes a benchmark's summary from its lines and the values of k for pass@k"""
 
 
 def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]:
-    """Play the questions that have not been played. Returns each benchmark's summary, which `summarise` makes from its
-    lines. All panels, folders and environments are checked before the first question. Raises RTPOError."""
+    """Play the questions that are not recorded yet, and return each benchmark's summary. Benchmarks, folders and
+    environments are all checked before the first question. Raises RTPOError."""
     checkpoint = find_checkpoint(config)
     check_positions(checkpoint, config.benchmarks)
     if checkpoint.rollout_context not in (None, config.rollout_context):
@@ -46,8 +46,8 @@ def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]
     if not FOLDER_NAME.fullmatch(label):
         raise ConfigError(f"label is {label!r}: {FOLDER_RULE}.")
     panels = [load_panel(name, task, chat, config.limit) for name, task in config.benchmarks.items()]
-    place = Path(config.results) / config.experiment_name / label
-    folders = [RunFolder(place / panel.name, (SAMPLES,)) for panel in panels]
+    label_folder = Path(config.results) / config.experiment_name / label
+    folders = [RunFolder(label_folder / panel.name, (SAMPLES,)) for panel in panels]
     with ExitStack() as stack:
         for panel, folder in zip(panels, folders, strict=True):
             folder.open(identity(config, panel, checkpoint.identity))
@@ -70,12 +70,12 @@ def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]
 def _play(
     config: EvaluateConfig, opened: Opened, chat: ChatFormat, panel: Panel, folder: RunFolder, lines: list[Line]
 ) -> None:
-    """Play the questions without lines, and add their lines to `lines` and to the folder."""
+    """Play the questions that have no line in `lines` yet. Their lines go to `lines` and to the folder."""
     engine, version = opened
     world = EpisodeWorld(engine, chat, panel.task.make_env, panel.task.limits, config.rollout_context, config.seed)
     done = {line["position"] for line in lines}
     with (
-        benchmark_named(panel.name),
+        name_in_errors(panel.name),
         tqdm(total=len(panel.tasks), initial=len(done), unit="question", desc=panel.name, disable=None) as bar,
     ):
 

@@ -1,5 +1,5 @@
-"""A policy plays a panel of questions. Each is recorded as it ends, so that an evaluation can resume
-(docs/run/evaluation.md)."""
+"""Plays a benchmark's questions with a policy. Each question is recorded when it ends, so that a stopped evaluation can
+resume (docs/run/evaluation.md)."""
 
 import asyncio
 import hashlib
@@ -37,15 +37,15 @@ from rtpo.tools.search.tool import SearchSettings
 from rtpo.types import Role, Rollout, RolloutContext, StopReason, Task, Termination
 
 SCHEMA = 1
-"""of manifests, summaries and lines"""
+"""version of the format of manifests, summaries and lines"""
 SAMPLES = "samples.jsonl"
 GROUPED_BY = ("level", "category")
-"""keys of a question's meta that tell a benchmark's parts apart"""
+"""keys of `Task.meta` by which results are broken down"""
 QA_ENVIRONMENTS = ("search",)
-"""environments with short answers, which are scored besides the reward"""
+"""environments with short answers: these get exact match and F1 besides the reward"""
 
 _MARKUP = re.compile(rf"{BOX}\{{|</?(?:think|tool_call)>")
-"""markup that would form one token with the next word"""
+"""markup that would stick to the next word when a text is split into words"""
 
 Line = dict[str, Any]
 
@@ -60,16 +60,16 @@ class EvaluateConfig:
     results: Text
     data: Text  # the folder of prepared files
     limit: Count | None  # the most questions of each benchmark; null: all
-    search: SearchSettings  # for all benchmarks that search, as is reward
-    reward: QASettings
+    search: SearchSettings  # of all benchmarks with search
+    reward: QASettings  # of all benchmarks with search
     seed: int
     samples: Million  # rollouts a question
     ks: tuple[int, ...]  # of pass@k and pass^k
     batch: Count  # questions in flight
-    contexts: Natural
+    contexts: Natural  # the first questions of each benchmark whose whole text is recorded
     rollout_context: RolloutContext
     decoding: SamplingConfig
-    machine: str | None  # profile that serves a model folder by verl, such as a100x8; null decodes it in this process
+    machine: str | None  # verl serves the model on this profile, such as a100x8; null: this process decodes
     endpoint: EndpointSettings
     benchmarks: dict[str, TaskConfig]  # by name in configs/benchmarks/; each evaluates its held-out set
 
@@ -80,7 +80,7 @@ class EvaluateConfig:
 
 
 def compose_evaluation(tree: DictConfig) -> EvaluateConfig:
-    """The checked configuration of a composed Hydra tree. Raises ConfigError with one sentence for each problem."""
+    """Read and check a composed Hydra tree. Raises ConfigError with one sentence for each problem."""
     if not tree.get("benchmarks"):
         raise ConfigError("benchmarks is empty: name some, such as benchmarks=[math500,aime24] (configs/benchmarks/).")
     config = read_tree(EvaluateConfig, tree)
@@ -92,8 +92,8 @@ def compose_evaluation(tree: DictConfig) -> EvaluateConfig:
 
 def _problems(config: EvaluateConfig) -> Iterator[str]:
     if not config.ks or not all(1 <= k <= config.samples for k in config.ks):
-        both = f"ks is {list(config.ks)} and samples {config.samples}"
-        yield f"{both}: use numbers from 1 to samples, such as ks=[1]; evaluate.ks=[1] for an experiment's elements."
+        values = f"ks is {list(config.ks)} and samples {config.samples}"
+        yield f"{values}: use numbers from 1 to samples, such as ks=[1]; evaluate.ks=[1] for an experiment's elements."
     for name, task in config.benchmarks.items():
         path = f"benchmarks.{name}"
         yield from task.problems(path)
@@ -102,8 +102,8 @@ def _problems(config: EvaluateConfig) -> Iterator[str]:
 
 
 @contextmanager
-def benchmark_named(name: str) -> Iterator[None]:
-    """Begin error messages with the benchmark's name."""
+def name_in_errors(name: str) -> Iterator[None]:
+    """Put the benchmark's name before the message of each RTPOError."""
     try:
         yield
     except RTPOError as error:
@@ -117,13 +117,12 @@ class Panel:
     name: str
     task: TaskConfig
     tasks: tuple[Task, ...]
-    facts: dict[str, Any]  # from the environment's check
+    facts: dict[str, Any]  # what the environment reports about itself (`environment_facts`)
 
 
 def load_panel(name: str, task: TaskConfig, chat: ChatFormat, limit: int | None) -> Panel:
-    """Load a benchmark's first `limit` questions, or all. Raises as `load_tasks`, `check_prompts` and the environment's
-    check."""
-    with benchmark_named(name):
+    """Load a benchmark's questions (the first `limit`, or all) and check its environment. Raises RTPOError."""
+    with name_in_errors(name):
         tasks = load_tasks(task, task.held_out)[:limit]
         check_prompts(tasks, task, chat)
         return Panel(name, task, tuple(tasks), environment_facts(task.env, task.env_settings))
@@ -137,9 +136,13 @@ def play(
     done: set[int],
     write: Callable[[list[Line]], None],
 ) -> None:
-    """Play the questions that are not `done`, `config.batch` at once; `write` gets each question's lines as it ends.
-    version: of the weights that must sample every turn. After an episode fails, no question begins; those in flight are
-    finished and written, then the error is raised."""
+    """Play a panel's questions, `config.batch` at once. When an episode fails, questions in flight are finished
+    and written, then the error is raised.
+
+    version: of the engine's weights. Raises StaleEngine if a turn was sampled with others.
+    done: positions of questions to skip.
+    write: gets the lines of each question when it ends.
+    """
     waiting = ((position, task) for position, task in enumerate(panel.tasks) if position not in done)
     failures: list[BaseException] = []
 
@@ -194,9 +197,9 @@ async def _sample(
 
 
 def episode_facts(rollout: Rollout, chat: ChatFormat, is_qa: bool) -> Line:
-    """The part of a line that describes its episode."""
-    said = [turn.output_ids[:-1] if turn.stop is StopReason.STOP else turn.output_ids for turn in rollout.turns]
-    replies = [chat.decode(ids) for ids in said]
+    """The part of a line that describes its episode. is_qa: add the scores of short answers."""
+    output_ids = [turn.output_ids[:-1] if turn.stop is StopReason.STOP else turn.output_ids for turn in rollout.turns]
+    replies = [chat.decode(ids) for ids in output_ids]
     answer = visible_text(replies[-1]) if rollout.termination is Termination.ANSWERED else None
     extracted = None if answer is None else last_box(answer)
     return {
@@ -216,7 +219,7 @@ def episode_facts(rollout: Rollout, chat: ChatFormat, is_qa: bool) -> Line:
 
 
 def qa_scores(task: Task, extracted: str | None, answer: str | None, replies: Sequence[str]) -> dict[str, Any] | None:
-    """Scores of a short answer; None if no accepted answer has a token."""
+    """Score a short answer. None if every accepted answer is empty once normalised."""
     answers = tuple(map(str, task.answer))
     text = _MARKUP.sub(" ", answer or "")
     try:
@@ -225,9 +228,10 @@ def qa_scores(task: Task, extracted: str | None, answer: str | None, replies: Se
         return None
     return {
         "em": float(boxed.exact),  # exact match of the extracted answer
-        "f1": boxed.f1,  # of its tokens
+        "f1": boxed.f1,  # of the extracted answer
         "span_f1": final.span_f1,  # of the final reply's text
-        "answer_hit": float(output_hit(answers, [text])),  # in that text; below, in all replies
+        # whether an accepted answer appears in the final reply's text, and in any reply
+        "answer_hit": float(output_hit(answers, [text])),
         "output_hit": float(output_hit(answers, [_MARKUP.sub(" ", reply) for reply in replies])),
     }
 
@@ -239,7 +243,7 @@ def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -
     """The settings that determine an evaluation's lines. A folder holds the lines of one identity."""
     task, file = panel.task, panel.task.held_out.file
     uids = json.dumps([task.uid for task in panel.tasks]).encode()
-    whole = {
+    settings = {
         "schema": SCHEMA,
         "benchmark": panel.name,
         "panel": {
@@ -255,10 +259,10 @@ def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -
         "env": task.env,
         "limits": asdict(task.limits),
         "settings": task.settings,
-        # not the sandbox, which differs from machine to machine and decides no answer
+        # without the Python sandbox: it differs between machines and changes no answer
         "environment": {part: facts for part, facts in panel.facts.items() if part != "python"},
     }
-    return dict(portable(whole))
+    return dict(portable(settings))
 
 
 def manifest(config: EvaluateConfig, panel: Panel, label: str, checkpoint: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""What can be evaluated: a run's last save, a Hugging Face model folder, a server. Each opens an engine.
+"""The policies that can be evaluated: a run's last save, a Hugging Face model folder, a server.
 
-torch and transformers are imported where they are used, so that a command's refusals do not wait for them.
+torch and transformers take seconds to import. They are imported where they are used, so that invalid settings are
+reported at once.
 """
 
 import json
@@ -30,15 +31,15 @@ from rtpo.types import RolloutContext
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 Opened = tuple[Engine, int]
-"""An engine, and the version of its weights."""
+"""an engine, and the version of its weights"""
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
     """A policy to evaluate."""
 
-    label: str  # of its records
-    identity: dict[str, Any]  # what the records say about it
+    label: str  # names the folder of its records
+    identity: dict[str, Any]  # what the manifest says about it
     tokenizer: Any
     open: Callable[[], Opened]  # starts its engine, which may take minutes
     rollout_context: RolloutContext | None = None  # that it was trained in; None: unknown
@@ -46,7 +47,7 @@ class Checkpoint:
 
 
 def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
-    """The checkpoint that the configuration names. Raises ConfigError, DataError, MachineError."""
+    """Find the checkpoint that the configuration names. Raises ConfigError, DataError or MachineError."""
     is_served = config.checkpoint.startswith(("http://", "https://"))
     path = Path(config.checkpoint)
     is_run = not is_served and (path / "config.yaml").exists()
@@ -56,17 +57,19 @@ def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
             "machine is for a model folder; use null."
         )
     if is_served:
-        return _served(config)
+        return _server_checkpoint(config)
     if is_run:
-        return _saved(path, config.benchmarks)
+        return _run_checkpoint(path, config.benchmarks)
     if (path / "config.json").exists():
-        return _model(path, config)
-    others = "a Hugging Face model folder (config.json), or a server's address that begins with http:// or https://"
-    raise DataError(f"checkpoint: {no_run(path)} It may also be {others}.")
+        return _model_checkpoint(path, config)
+    other_kinds = (
+        "a Hugging Face model folder (config.json), or a server's address that begins with http:// or https://"
+    )
+    raise DataError(f"checkpoint: {no_run(path)} It may also be {other_kinds}.")
 
 
 def check_positions(checkpoint: Checkpoint, benchmarks: Mapping[str, TaskConfig]) -> None:
-    """Raises ConfigError for a context limit beyond the model's."""
+    """Raise ConfigError if a benchmark's context limit is longer than the model's."""
     for name, task in benchmarks.items():
         if checkpoint.positions is not None and task.max_context_tokens > checkpoint.positions:
             raise ConfigError(
@@ -75,7 +78,7 @@ def check_positions(checkpoint: Checkpoint, benchmarks: Mapping[str, TaskConfig]
             )
 
 
-def _served(config: EvaluateConfig) -> Checkpoint:
+def _server_checkpoint(config: EvaluateConfig) -> Checkpoint:
     settings, url = config.endpoint, config.checkpoint
     problems = settings.problems(url, config.sampling)
     if problems:
@@ -96,22 +99,22 @@ def _served(config: EvaluateConfig) -> Checkpoint:
     return Checkpoint(model or urlsplit(url).netloc, identity, tokenizer, lambda: (engine, 0))
 
 
-def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
+def _model_checkpoint(path: Path, config: EvaluateConfig) -> Checkpoint:
     run = None
-    if config.machine is not None:  # a run from this model, of which no step is taken
+    if config.machine is not None:  # verl serves runs: compose one from this model
         tree = composed("train", ["task=math_paper", f"profile={config.machine}"])
         tree.model = {"name": path.resolve().name, "path": str(path)}
         run = compose_run(tree)
     check_model(path, embedded=run is None or run.is_embedded)
-    description = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    model_config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     tokenizer = load_tokenizer(path)
 
-    def opened() -> Opened:
+    def open_engine() -> Opened:
         if run is None:
             from rtpo.toy.warm_start import local_engine
 
             return local_engine(_weights(path), int(tokenizer.eos_token_id)), 0
-        return _through_verl(run, None, config.benchmarks)
+        return _open_with_verl(run, None, config.benchmarks)
 
     engine = "embedded decoder" if config.machine is None else f"verl, profile {config.machine}"
     identity = {
@@ -121,13 +124,13 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
         "model_sha256": model_sha256(str(path)),
         "tokenizer_sha256": _tokenizer_sha256(path),
     }
-    positions = description.get("max_position_embeddings")
-    return Checkpoint(path.resolve().name, identity, tokenizer, opened, positions=positions)
+    positions = model_config.get("max_position_embeddings")
+    return Checkpoint(path.resolve().name, identity, tokenizer, open_engine, positions=positions)
 
 
 def _weights(path: Path) -> Any:
-    """Load the model with transformers. Raises DataError for missing or unknown weights; transformers would draw
-    missing ones at random."""
+    """Load the model with transformers. Raises DataError for missing or unknown weights, where transformers only warns
+    and initialises at random."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -136,18 +139,20 @@ def _weights(path: Path) -> Any:
     except (RuntimeError, ValueError, StrictDataclassError) as error:
         raise DataError(f"the weights in {path} cannot be loaded ({first_words(error)}).") from error
     model, report = loaded
-    wrong = sorted(map(str, (*report["missing_keys"], *report["unexpected_keys"], *report["mismatched_keys"])))
-    if wrong:
-        raise DataError(f"the weights in {path} are not those of its config.json ({wrong[0]}): copy the folder again.")
+    wrong_keys = sorted(map(str, (*report["missing_keys"], *report["unexpected_keys"], *report["mismatched_keys"])))
+    if wrong_keys:
+        raise DataError(
+            f"the weights in {path} are not those of its config.json ({wrong_keys[0]}): copy the folder again."
+        )
     return model
 
 
-def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
+def _run_checkpoint(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
     folder = RunFolder(path)
     save, run = folder.last_save(), compose_run(OmegaConf.create(folder.config))
     check_model_of(run)
     version = int(save.state["harness"]["policy_version"])
-    description = json.loads((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
+    model_config = json.loads((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
     identity = {
         "kind": "run",
         "run": f"{run.experiment_name}/{path.resolve().name}",
@@ -161,22 +166,25 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
         "tokenizer_sha256": _tokenizer_sha256(Path(run.model.path)),
     }
 
-    def opened() -> Opened:
+    def open_engine() -> Opened:
         with folder.held():  # a run in progress may delete its save
-            return _through_verl(run, (save.folder, version), benchmarks)
+            return _open_with_verl(run, (save.folder, version), benchmarks)
 
     return Checkpoint(
         path.resolve().name,
         identity,
         load_tokenizer(Path(run.model.path)),
-        opened,
+        open_engine,
         run.algorithm_config.rollout_context,
-        description.get("max_position_embeddings"),
+        model_config.get("max_position_embeddings"),
     )
 
 
-def _through_verl(run: RunConfig, save: tuple[Path, int] | None, benchmarks: Mapping[str, TaskConfig]) -> Opened:
-    """Open training's engine, with room for these benchmarks' contexts, and with the initial weights or a save's."""
+def _open_with_verl(run: RunConfig, save: tuple[Path, int] | None, benchmarks: Mapping[str, TaskConfig]) -> Opened:
+    """Open the engine that training uses, with context limits that fit the benchmarks.
+
+    save: folder and version of the weights; None: the run's initial weights.
+    """
     from rtpo.verl_harness.session import open_backend
 
     if not run.is_embedded:  # the embedded decoder has no such settings
