@@ -64,10 +64,10 @@ def step(harness: Harness, tasks: Sequence[Task], config: SeeUPOConfig) -> None:
             for chain in with_turn
         ]
         update = harness.update(
-            rows, config.loss, epochs=config.epochs, minibatches=config.minibatches, before=k != order[-1]
+            rows, config.loss, epochs=config.epochs, minibatches=config.minibatches, scores=k != order[-1]
         )
         if update.optimizer_steps and k != order[-1]:
-            update_factors(factor, with_turn, update.before, harness.score(rows), config)
+            update_factors(factor, with_turn, update.scores, harness.score(rows), config)
 
 
 def update_factors(

@@ -73,7 +73,7 @@ def predict(folder: Path, points: Iterable[Point]) -> Path:
 
 
 def run(folder: Path, jobs: Sequence[Job]) -> Path:
-    """Do the missing jobs, then write all lines in order, and the manifest. Raises Held, and DataError without
+    """Do the missing jobs, then write all lines in order, and the manifest. Raises FolderInUse, and DataError without
     predictions, for a finished map that lacks planned jobs, and as `missing`."""
     predictions, manifest, partial = (folder / name for name in ("predicted.jsonl", "map.json", "map.partial.jsonl"))
     with disk_errors(folder):

@@ -23,7 +23,7 @@ from pathlib import Path
 from analysis.study.plan import Place, Planned, Study, named
 from experiments.training import train
 from rtpo.core.names import nearest
-from rtpo.errors import ConfigError, Held, Stopped
+from rtpo.errors import ConfigError, FolderInUse, Stopped
 from rtpo.run.cli import Parser, command, positive
 from rtpo.run.stopping import StopRequest
 
@@ -44,7 +44,7 @@ def train_part(
             folder = study.folder(place)
             if study.is_finished(place):
                 if folder.path.exists():
-                    with suppress(Held), folder.held():
+                    with suppress(FolderInUse), folder.held():
                         folder.delete_saves()  # left by a stop right after the run's end
                 continue
             if rate is None:
@@ -55,7 +55,7 @@ def train_part(
                 return
             try:
                 train(study.config(place, rate), stop)
-            except Held:
+            except FolderInUse:
                 continue
             folder.delete_saves()
             if stop.reason:

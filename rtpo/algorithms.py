@@ -40,7 +40,7 @@ def load_algorithm(name: str) -> Algorithm:
 
 
 def configured(name: str, **fields: Any) -> Any:
-    """The algorithm's configuration from configs/algorithm/<name>.yaml, with these fields replaced."""
+    """The configuration in configs/algorithm/<name>.yaml with these fields replaced: configured("rtpo", trunks=2)."""
     values = _composed(name) | fields
     return load_algorithm(str(values["name"])).config(**values)
 
@@ -53,6 +53,7 @@ def _composed(name: str) -> dict[str, Any]:
     is_initialized = GlobalHydra.instance().is_initialized()
     with nullcontext() if is_initialized else initialize_config_dir(str(PROJECT / "configs"), version_base=None):
         tree = compose(f"algorithm/{name}")
+    # an algorithm's file may refer to fields of `launch`
     tree = OmegaConf.create(
         {"launch": OmegaConf.load(PROJECT / "configs" / "train.yaml").launch, "algorithm": tree.algorithm}
     )

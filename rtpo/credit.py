@@ -1,6 +1,7 @@
 """Advantages from terminal rewards: pure functions of float arrays, float32 out.
 
-Equal rewards give advantages of exactly 0, without rounding residues. So a tied group has only zeros.
+Equal rewards (a tied group) give advantages of exactly 0, without rounding residues. All functions raise NonFinite for
+a reward that is NaN or infinite.
 """
 
 import math
@@ -18,7 +19,7 @@ def sibling_advantages(rewards: npt.ArrayLike) -> Floats:
     """A_j = R_j - mean_r R_r over the n = G-1 siblings of one boundary (Algorithm 1), [n] to [n]; no std division.
 
     The baseline contains R_j itself, so E[A_j | S_k, u_j] = (n-1)/n times the true advantage, that is (G-2)/(G-1)
-    (Theorem 2a). Raises ValueError for fewer than two siblings, whose advantages would all be 0, and NonFinite.
+    (Theorem 2a). Raises ValueError for fewer than two siblings, whose advantages would all be 0.
     """
     values = _rewards(rewards)
     if len(values) < 2:
@@ -29,8 +30,8 @@ def sibling_advantages(rewards: npt.ArrayLike) -> Floats:
 def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
     """A_i = R_i - mean over the chains of one prompt, [n] to [n]. R_i itself is in the mean.
 
-    Divided by (std + 1e-6), std with ddof 1, when `normalise_std`. A group of one has advantage 0
-    (docs/method/deviations.md). Raises ValueError for an empty group, and NonFinite.
+    normalise_std: divide by std + 1e-6, std with ddof 1. A group of one has advantage 0 (docs/method/deviations.md).
+    Raises ValueError for an empty group.
     """
     values = _rewards(rewards)
     if not len(values):
@@ -39,10 +40,10 @@ def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
 
 
 def group_scale(rewards: npt.ArrayLike, normalise_std: bool) -> float:
-    """The divisor in `group_advantages`, std + 1e-6 or 1, for baselines other than the group's mean.
+    """What `group_advantages` divides by (std + 1e-6, or 1), for methods with a baseline of their own.
 
     Infinite if all rewards are equal, so a tied group stays tied with any baseline. Raises ValueError for an empty
-    group, and NonFinite.
+    group.
     """
     values = _rewards(rewards)
     if not len(values):
@@ -54,7 +55,7 @@ def group_scale(rewards: npt.ArrayLike, normalise_std: bool) -> float:
 
 def standardised(values: npt.ArrayLike) -> Floats:
     """(x - mean) / (std + 1e-6) with ddof 1, [n] to [n]; 0 if all values are equal, or if there is only one. Raises
-    ValueError without values, and NonFinite."""
+    ValueError without values."""
     numbers = _rewards(values)
     if not len(numbers):
         raise ValueError("standardised needs at least one value")

@@ -13,8 +13,8 @@ class DataError(RTPOError):
     """A missing or malformed data file, line or checkpoint."""
 
 
-class Held(RTPOError):
-    """Another process holds the run's folder."""
+class FolderInUse(RTPOError):
+    """Another process has locked the run's folder."""
 
 
 class MachineError(RTPOError):
@@ -22,7 +22,8 @@ class MachineError(RTPOError):
 
 
 class AlgorithmError(RTPOError):
-    """An algorithm recorded or kept an invalid value, or asked for a reference policy that the run does not keep."""
+    """An algorithm logged an invalid number, put an invalid value into its state, or asked for a reference policy that
+    the run does not keep."""
 
 
 class BudgetExceeded(RTPOError):

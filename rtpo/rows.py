@@ -1,4 +1,4 @@
-"""From rollouts to the rows that are trained on.
+"""Turns rollouts into the rows that an update trains on.
 
 A row is a context and the sampled ids that carry loss. `recorded` conditions each turn on the c_k it was sampled from;
 `flattened` puts the whole path, thinking included, into one row (Sec. 3.1 of the paper). Both train the same tokens
@@ -18,7 +18,8 @@ from rtpo.types import Aggregation, Floats, Ids, Rollout, TrainingContext, Train
 
 
 def path_weight(rollout: Rollout, aggregation: Aggregation, first_k: int = 0) -> float:
-    """A path's weight: 1, or its number of sampled tokens from turn `first_k` on. `rtpo.core.packing` normalises it."""
+    """A path's weight: 1 with `path` aggregation; with `token`, its number of sampled tokens from turn `first_k` on.
+    `rtpo.core.packing` normalises it."""
     return 1.0 if aggregation == "path" else float(sum(len(turn.output_ids) for turn in rollout.turns[first_k:]))
 
 
@@ -54,8 +55,8 @@ def trajectory_rows(
 ) -> list[TrainRow]:
     """The rows of a path's turns from `first_k` on. Default: the turns that it sampled itself; 0 gives all turns.
 
-    `recorded` gives one row for each turn; `flattened` gives one row, with c_0, earlier turns and feedback off the
-    mask. `advantage` is one number, or one for each trained turn, or one for each trained token. `weight` is the path's
+    `recorded` gives one row for each turn; `flattened` gives one row, in which c_0, earlier turns and feedback carry no
+    loss. `advantage` is one number, or one for each trained turn, or one for each trained token. `weight` is the path's
     total weight, spread evenly over its trained tokens: 1/N gives a mean over N paths of the mean over tokens. Raises
     ValueError for an unknown training context, no trained turn, a turn without output, or advantages that match neither
     turns nor tokens; NonFinite for an advantage or weight that is NaN or infinite.

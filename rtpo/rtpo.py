@@ -1,13 +1,13 @@
 """RTPO: Reverse-Turn Policy Optimization (Algorithm 1 of the paper).
 
-Trunks give boundaries and are never trained. Turns are trained one by one, from the last to the first. For turn k the
-engine gets the newest weights, and G-1 siblings are forked from every realised boundary S_k and sampled to the end. A
-sibling's return is compared with the mean over its boundary's siblings, itself included. Only the siblings' turn-k
-tokens are trained.
+A step first samples whole paths, the trunks. They are never trained. The state before a trunk's turn k is its boundary
+S_k. Phases train one turn each, from the last turn to the first. Phase k gives the engine the newest weights. It then
+forks G-1 siblings from every trunk's S_k and samples them to the end. A sibling's advantage is its return minus the
+mean over its boundary's siblings, itself included. Only the siblings' turn-k tokens are trained.
 
-With fewer synchronisations an older policy may have sampled the siblings. Each return then gets an importance weight:
-the probability ratio, current to older policy, of the turns after k. This is the off-policy variant of the paper's
-additional results.
+With fewer synchronisations, siblings may be stale: an older policy sampled them. Each of their returns then gets an
+importance weight: the probability ratio, current to older policy, of the turns after k. This is the off-policy variant
+of the paper's additional results.
 """
 
 import math
@@ -25,14 +25,15 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 
 @dataclass(frozen=True)
 class RTPOConfig(AlgorithmConfig):
-    """trunks: M, the trunks of each prompt.
+    """trunks: M, number of trunks for each prompt.
     group_size: G, 3 or more; G-1 siblings are forked from each boundary.
-    pool_s0: at k = 0, where a prompt's trunks share S_0, compare all its siblings together, not trunk by trunk.
+    pool_s0: in phase 0, one group holds all siblings of a prompt, since its trunks share S_0. false: a group for each
+        trunk, as in the other phases.
     sync_every: synchronise once in this many phases, and sample the siblings of these phases at once. null: synchronise
         only before the first phase (the off-policy variant).
     sync_kl: synchronise before a phase only if KL(engine's policy || current policy) exceeds this, in nats a token, on
         the rows of the previous phase. null: no such limit.
-    tail_low, tail_high: bounds of a stale return's importance weight (rho_min, rho_max).
+    tail_low, tail_high: bounds of the importance weight of a stale sibling's later turns (rho_min, rho_max).
     """
 
     trunks: int
@@ -51,19 +52,19 @@ class RTPOConfig(AlgorithmConfig):
 def step(harness: Harness, tasks: Sequence[Task], config: RTPOConfig) -> None:
     """One data step."""
     trunks = [trunk for group in harness.rollout(tasks, n=config.trunks, role=Role.TRUNK) for trunk in group]
-    realised = {
+    boundaries_by_turn = {
         k: boundaries
         for k in reversed(range(harness.max_turns))
         if (boundaries := [trunk.boundary(k) for trunk in trunks if len(trunk.turns) > k])
     }
     sampled: dict[int, list[Group]] = {}
     version, drift = 0, math.inf
-    for k, boundaries in realised.items():
+    for k, boundaries in boundaries_by_turn.items():
         if k not in sampled:
             if config.sync_kl is None or drift > config.sync_kl:
                 version = harness.sync()
-            phases = [phase for phase in realised if phase <= k][: config.sync_every]
-            sampled = fork(harness, {phase: realised[phase] for phase in phases}, config.group_size - 1)
+            phases = [phase for phase in boundaries_by_turn if phase <= k][: config.sync_every]
+            sampled = fork(harness, {phase: boundaries_by_turn[phase] for phase in phases}, config.group_size - 1)
         siblings = sampled[k]
         is_stale = any(turn.policy_version != version for group in siblings for s in group for turn in s.own_turns)
         returns = stale_returns(harness, siblings, k, config) if is_stale else {}
@@ -84,8 +85,8 @@ def fork(harness: Harness, boundaries: Mapping[int, Sequence[Boundary]], n: int)
 
 
 def stale_returns(harness: Harness, siblings: Sequence[Group], k: int, config: RTPOConfig) -> dict[str, float]:
-    """Q_off = clamp(w) R of each graded sibling with turns after k, by its uid. w is the product of pi/pi_old over the
-    tokens of these turns, in their recorded contexts. The clamp acts on log w."""
+    """Weighted returns clamp(w) R by uid, for graded siblings with turns after k. w is the product of pi/pi_old over
+    the tokens of these turns, in their recorded contexts. It is computed and clamped as log w."""
     tails = [s for group in siblings for s in group if s.is_graded and len(s.turns) > k + 1]
     rows = [row for s in tails for row in trajectory_rows(s, "recorded", 0.0, 1.0, s.uid, first_k=k + 1)]
     log_weight: defaultdict[str, float] = defaultdict(float)
@@ -106,8 +107,8 @@ def sibling_rows(
     """Turn-k rows with A = Q - mean over the group's siblings. All siblings have the same weight, spread evenly over
     their tokens (eq. per-turn-obj).
 
-    Q is the sibling's reward, or its entry in `returns`. pool: a group is a prompt, not a boundary. Siblings that could
-    not be graded are left out, then groups with fewer than two siblings.
+    Q is the sibling's reward, or its entry in `returns`. pool: a group holds all siblings of a prompt, not those of one
+    boundary. Siblings that could not be graded are left out, then groups with fewer than two siblings.
     """
     groups: defaultdict[str, list[Rollout]] = defaultdict(list)
     for boundary, forked in zip(boundaries, siblings, strict=True):

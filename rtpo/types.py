@@ -58,7 +58,7 @@ class ToolOutcome(StrEnum):
     MEMORY = "memory"
     """the policy's program reached its memory limit"""
     INTERPRETER_ENDED = "interpreter_ended"
-    """the policy's program ended its interpreter at every attempt, and then a program known to be good succeeded"""
+    """the policy's program ended its interpreter at every attempt; a test program then ran, so the tool works"""
     REFUSED = "refused"
     """the call was readable, but broke a rule in the policy's prompt and was not run"""
     MALFORMED = "malformed"
@@ -101,7 +101,7 @@ class Role(StrEnum):
     BRANCH = "branch"
     """forked from a boundary, trained as a whole"""
     FREE = "free"
-    """sampled outside the budget: counted, not charged; for upper bounds of methods, never for a method itself"""
+    """not charged to the budget, only counted; for studies of what better credit could bring, not for methods"""
     EVAL = "eval"
     """evaluation; not charged to the training budget"""
 
@@ -134,8 +134,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """S_0: the first messages, and the functions the policy may call, each as JSON in the shape of a chat template's
-    `tools`."""
+    """S_0: the first messages, and the tools that the policy may call. A tool is the JSON text of an entry of a chat
+    template's `tools`."""
 
     messages: tuple[Message, ...]
     tools: tuple[str, ...] = ()
@@ -266,7 +266,7 @@ Group = tuple[Rollout, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainRow:
-    """One sequence to train on. Arrays have one entry for each id; off `mask` all but `ids` are 0.
+    """One sequence to train on. Arrays have one entry for each id; where `mask` is False, all but `ids` are 0.
 
     mask:      True on the ids that carry loss (sampled ids only).
     advantage: A of each trained token.
@@ -274,7 +274,7 @@ class TrainRow:
     rollout_logprobs: log-probs under the engine that sampled the tokens.
     turn_index: k of each trained token.
     group:     mini-batches never split a group (the prompt, or the boundary).
-    turns:     the turns of the trained tokens, for the mismatch split and the records.
+    turns:     the turns of the trained tokens.
     """
 
     ids: Ids

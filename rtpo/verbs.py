@@ -118,12 +118,12 @@ class SquaredPair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """What an `update` did. optimizer_steps: 0 if every row was tied. policy_version: after the update. before: each
-    row's log-probs before the update, as from `score`; empty unless asked for."""
+    """What an `update` did. optimizer_steps: 0 if every row was tied. policy_version: after the update. scores: what
+    `score` would have given for the rows before the update; empty unless requested."""
 
     optimizer_steps: int
     policy_version: int
-    before: list[Floats]
+    scores: list[Floats]
 
 
 class Harness(Protocol):
@@ -191,11 +191,11 @@ class Harness(Protocol):
         ...
 
     def update(
-        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, scores: bool = False
     ) -> Update:
         """Train on rows. Each mini-batch is one optimizer step and holds whole groups, in numbers as equal as possible.
 
-        A mini-batch without any gradient (all advantages 0, no KL) takes no step. before: whether to return the rows'
+        A mini-batch without any gradient (all advantages 0, no KL) takes no step. scores: also return the rows'
         log-probs before the update.
         """
         ...
@@ -268,12 +268,14 @@ class Algorithm:
     check: Callable[[Any], list[str]]
     """a sentence for each invalid field or combination of fields: (config)"""
     plan: str
+    """which paths a step samples; this and the next five are cells of the comparison table"""
     credit: str
     schedule: str
     contexts: str
     loss: str
     """the loss's class in words, such as `token clip`; `none` without training"""
     trained: str
+    """which tokens carry loss"""
     needs_reference: bool = False
     """its step calls `Harness.reference`"""
     is_rung: bool = False

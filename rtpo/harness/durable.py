@@ -78,11 +78,11 @@ class DurableHarness:
         return self._once("reference", lambda: self._harness.reference(rows))
 
     def update(
-        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, scores: bool = False
     ) -> Update:
         return self._once(
             "update",
-            lambda: self._harness.update(rows, loss, epochs=epochs, minibatches=minibatches, before=before),
+            lambda: self._harness.update(rows, loss, epochs=epochs, minibatches=minibatches, scores=scores),
         )
 
     def sync(self) -> int:

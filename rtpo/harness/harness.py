@@ -188,7 +188,7 @@ class AgentHarness(StepNotes):
             return _by_row(rows, self._reference(pack(rows)))
 
     def update(
-        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, scores: bool = False
     ) -> Update:
         if not rows:
             self.step_log.updates.append(diagnostics.empty_update())
@@ -196,7 +196,7 @@ class AgentHarness(StepNotes):
         if self._checks_trees:
             self._check_trees(rows)
         plan = scoring(
-            rows, loss, minibatches, share=self._scored_share, all_before=before, rng=self._draws("scored_share")
+            rows, loss, minibatches, share=self._scored_share, all_before=scores, rng=self._draws("scored_share")
         )
         row_of_token = np.repeat(np.arange(len(rows)), [row.mask.sum() for row in rows])
         before_update = np.full((2, len(row_of_token)), np.nan, np.float32)  # log-probs and entropies
@@ -229,7 +229,7 @@ class AgentHarness(StepNotes):
         self.ledger.count_update(rows)
         self.step_log.note_training(rows)
         self.step_log.updates.append(metrics)
-        return Update(len(results), self.policy_version, _by_row(rows, before_update[0]) if before else [])
+        return Update(len(results), self.policy_version, _by_row(rows, before_update[0]) if scores else [])
 
     def sync(self) -> int:
         return self._sync("sync")

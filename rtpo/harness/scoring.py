@@ -35,7 +35,7 @@ def scoring(
 ) -> Scoring:
     """Choose the rows whose log-probs before the update are needed:
 
-    - all rows, if the algorithm asks for them (`all_before`);
+    - all rows, if the algorithm requests them (`all_before`);
     - all rows with a gradient, if the ratio's denominator is recomputed;
     - the rows that diagnostics cover: whole groups, drawn until they have `share` of the rows. So a prefix that a
       group's rows share is still computed once. If all rows are needed anyway and have recorded contexts, diagnostics

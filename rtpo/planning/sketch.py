@@ -80,12 +80,12 @@ class Sketch(TabularHarness):
     reference = score
 
     def update(
-        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, scores: bool = False
     ) -> Update:
         if not rows:
             return Update(0, self.policy_version, [])
         logprobs, steps = self.score(rows), 0
-        if not (before or loss.old_logprobs == "recompute"):  # only some rows are scored, for diagnostics
+        if not (scores or loss.old_logprobs == "recompute"):  # only some rows are scored, for diagnostics
             self.scored -= (1 - self._run.profile.scored_share) * sum(map(len, logprobs))
         for packed in training_batches(rows, logprobs, loss, epochs=epochs, count=minibatches):
             self.trained += int(packed.mask.sum())
@@ -94,7 +94,7 @@ class Sketch(TabularHarness):
         self.policy_version += steps > 0
         self.ledger.optimizer_steps += steps
         self.ledger.count_update(rows)
-        return Update(steps, self.policy_version, logprobs if before else [])
+        return Update(steps, self.policy_version, logprobs if scores else [])
 
     def sync(self) -> int:
         self.phases += 1

@@ -35,7 +35,7 @@ from rtpo.core.files import (
     write_whole,
 )
 from rtpo.core.names import counted
-from rtpo.errors import DataError, Held
+from rtpo.errors import DataError, FolderInUse
 from rtpo.run.differences import config_digest, fields_that_differ, some_of
 from rtpo.run.reading import CHECKSUM, json_object, read_config, read_manifest
 
@@ -146,13 +146,13 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the folder, which must exist, against other processes. Raises Held if one has locked it."""
+        """Lock the folder, which must exist, against other processes. Raises FolderInUse if one has locked it."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise Held(f"another process is running {self.path}: wait for it, or stop it.") from error
+                raise FolderInUse(f"another process is running {self.path}: wait for it, or stop it.") from error
             yield
         finally:
             os.close(descriptor)

@@ -63,14 +63,14 @@ class WatchedHarness(TabularHarness):
         return groups
 
     def update(
-        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, scores: bool = False
     ) -> Update:
         siblings = tuple(self._siblings[row.rollout_uid] for row in rows)
         k = rows[0].turns[0].k
         weights = tail_weights(self, siblings, k, self.config)
         sampled_by = np.exp(self._engine)
         self.phases.append(Phase(self._step, k, siblings, sampled_by, self.policy, self.policy_version, weights))
-        return super().update(rows, loss, epochs=epochs, minibatches=minibatches, before=before)
+        return super().update(rows, loss, epochs=epochs, minibatches=minibatches, scores=scores)
 
 
 def tail_weights(harness: TabularHarness, siblings: Sequence[Rollout], k: int, config: RTPOConfig) -> dict[str, float]:

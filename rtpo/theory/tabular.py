@@ -166,7 +166,7 @@ class TabularHarness(StepNotes):
         return self._logprobs(rows, self._reference)
 
     def update(
-        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, scores: bool = False
     ) -> Update:
         if not rows:
             return Update(0, self.policy_version, [])
@@ -179,7 +179,7 @@ class TabularHarness(StepNotes):
             self.ledger.count_step(len(packed.ids), len(packed.ids))
         self.policy_version += steps > 0
         self.ledger.count_update(rows)
-        return Update(steps, self.policy_version, known if before else [])
+        return Update(steps, self.policy_version, known if scores else [])
 
     def sync(self) -> int:
         if self._engine_version != self.policy_version:

@@ -18,7 +18,7 @@ from transformers import Qwen3ForCausalLM
 import rtpo.verl_harness.session as session
 from analysis.view import __main__ as view
 from rtpo.core.files import sha256
-from rtpo.errors import ConfigError, DataError, Held, MachineError
+from rtpo.errors import ConfigError, DataError, FolderInUse, MachineError
 from rtpo.evaluation.panel import EvaluateConfig
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
@@ -120,7 +120,7 @@ def test_a_run_is_left_as_it_was_and_one_without_a_save_is_refused(
     with pytest.raises(ConfigError):
         evaluate(replace(of_run, machine="a100x8"))
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
-    with RunFolder(path).held(), pytest.raises(Held):
+    with RunFolder(path).held(), pytest.raises(FolderInUse):
         evaluate(of_run)
     RunFolder(path).finish({}, keep=1)
     RunFolder(path).delete_saves()

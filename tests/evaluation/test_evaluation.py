@@ -18,7 +18,7 @@ from rtpo.core.seeds import stream_seed
 from rtpo.data.registry import REGISTRY
 from rtpo.engines.base import Request
 from rtpo.envs.toy.math import problems
-from rtpo.errors import ConfigError, DataError, Held, InfrastructureError, StaleEngine
+from rtpo.errors import ConfigError, DataError, FolderInUse, InfrastructureError, StaleEngine
 from rtpo.evaluation import evaluate as evaluation
 from rtpo.evaluation.panel import EvaluateConfig
 from rtpo.run.records import RunFolder
@@ -214,7 +214,7 @@ def test_a_folder_holds_one_evaluation_which_is_not_played_again_nor_trusted_whe
     ):
         with pytest.raises(DataError, match=field):
             evaluate(other)
-    with RunFolder(folder_of(config)).held(), pytest.raises(Held):
+    with RunFolder(folder_of(config)).held(), pytest.raises(FolderInUse):
         evaluate(config)
     assert file.read_bytes() == before
     asked = len(policy.engine.requests)

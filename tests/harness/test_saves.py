@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rtpo.core.files import Hashed, checked_sums, disk_errors, sha256, write_sums
-from rtpo.errors import DataError, Held, MachineError
+from rtpo.errors import DataError, FolderInUse, MachineError
 from rtpo.run.records import JOURNAL, LINE_FILES, RunFolder
 
 
@@ -251,7 +251,7 @@ def test_the_latest_saves_are_kept_whatever_the_clock_says_and_nothing_that_a_cr
 
 
 def test_a_folder_belongs_to_one_process(saved: RunFolder) -> None:
-    with saved.held(), pytest.raises(Held, match="process"), RunFolder(saved.path).held():
+    with saved.held(), pytest.raises(FolderInUse, match="process"), RunFolder(saved.path).held():
         pass
     with RunFolder(saved.path).held():
         pass

@@ -83,9 +83,9 @@ def test_log_probs_before_an_update_are_told_where_they_are_asked_for() -> None:
     harness = scripted_harness(solver(0.3), scored_share=0.1)
     rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
     expected, loss = harness.score(rows), TokenClip(old_logprobs="rollout")
-    before = harness.update(rows, loss, before=True).before
+    before = harness.update(rows, loss, scores=True).scores
     np.testing.assert_array_equal(np.concatenate(before), np.concatenate(expected))
-    assert harness.update(rows, loss).before == []
+    assert harness.update(rows, loss).scores == []
 
 
 def test_what_trainer_and_engine_compute_is_counted_each_time() -> None:

@@ -26,7 +26,7 @@ from experiments.export import export, main
 from experiments.launch import free_disk
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import write_sums
-from rtpo.errors import DataError, Held, MachineError
+from rtpo.errors import DataError, FolderInUse, MachineError
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.evaluation.policies import find_checkpoint
@@ -133,7 +133,7 @@ def test_halved_weights_in_several_files_are_evaluated(
 def test_what_is_no_trained_run_is_refused(run: RunFolder, config: RunConfig, tmp_path: Path) -> None:
     young = RunFolder(tmp_path / "young")
     young.open(config.as_dict())
-    with run.held(), pytest.raises(Held):
+    with run.held(), pytest.raises(FolderInUse):
         export(run.path, tmp_path / "out")
     finished(run)
     run.delete_saves()
