@@ -54,11 +54,11 @@ def with_forks(harness: Harness, groups: Sequence[Group], config: AnchoredConfig
     turn = harness.state.get("fork_turn", "uniform") if config.fork_turn == "estimated" else config.fork_turn
     uniform = harness.random("forks").integers(1, harness.max_turns, (len(groups), config.forks))
     turns = uniform if turn == "uniform" else np.full_like(uniform, turn)
-    places = [fork_places(group, [int(k) for k in row]) for group, row in zip(groups, turns, strict=True)]
-    starts = [place for row in places for place in row]
+    boundaries = [fork_boundaries(group, [int(k) for k in row]) for group, row in zip(groups, turns, strict=True)]
+    starts = [boundary for row in boundaries for boundary in row]
     forks = iter(harness.rollout(starts, n=1, role=Role.BRANCH) if starts else [])
     forked = [
-        (*group, *(fork for (fork,) in islice(forks, len(row)))) for group, row in zip(groups, places, strict=True)
+        (*group, *(fork for (fork,) in islice(forks, len(row)))) for group, row in zip(groups, boundaries, strict=True)
     ]
     if config.fork_turn == "estimated" and turn == "uniform" and (best := best_fork_turn(forked)):
         harness.state["fork_turn"] = best
@@ -66,27 +66,27 @@ def with_forks(harness: Harness, groups: Sequence[Group], config: AnchoredConfig
     return forked
 
 
-def fork_places(chains: Group, turns: Sequence[int]) -> list[Boundary]:
+def fork_boundaries(chains: Group, turns: Sequence[int]) -> list[Boundary]:
     """One boundary for each entry of `turns`, from the chains that reached this turn, in rotation. A turn that no chain
     reached is left out."""
-    places = []
+    boundaries = []
     for number, k in enumerate(turns):
         if reached := [chain for chain in chains if len(chain.turns) > k]:
-            places.append(reached[number % len(reached)].boundary(k))
-    return places
+            boundaries.append(reached[number % len(reached)].boundary(k))
+    return boundaries
 
 
 def best_fork_turn(groups: Sequence[Group]) -> int | None:
-    """The turn t with the largest (1 - f_t) x (turns that chains take from t on): forks there remove the most noise
-    from baselines. None if all returns are equal, or if no graded fork has a graded parent.
+    """The turn where forks remove the most noise from baselines. None if all returns are equal, or if no graded fork
+    has a graded parent.
 
-    f_t is the share of a return's variance that arises after S_t (docs/results/theory.md). It is estimated as the
-    variance between a fork and its parent over the variance between a prompt's chains. 1 - f_t alone would favour late
-    turns, since f_t falls with t.
+    Let f_t be the share of a return's variance that arises after S_t (docs/results/theory.md). It is estimated as the
+    variance between a fork and its parent over the variance between a prompt's chains. The turn chosen has the largest
+    (1 - f_t) x (number of turns that chains take from t on). 1 - f_t alone would favour late turns.
     """
     chains = [[path for path in group if path.parent_uid is None and path.is_graded] for group in groups]
-    between = [np.var([path.reward for path in group], ddof=1) for group in chains if len(group) > 1]
-    variance = float(np.mean(between)) if between else 0.0
+    variances = [np.var([path.reward for path in group], ddof=1) for group in chains if len(group) > 1]
+    variance = float(np.mean(variances)) if variances else 0.0
     lengths = [len(path.turns) for group in chains for path in group]
     fork_variances: defaultdict[int, list[float]] = defaultdict(list)
     for group in groups:

@@ -1,9 +1,9 @@
 """ARPO: paths grow turn by turn, and branch more often where the policy is less certain than at the path's first turn.
 
 dH is a turn's entropy minus that of the path's first turn. There are two rules. `probabilistic` (published code): after
-a turn that did not end it, a path branches with probability alpha + beta dH; always if alpha = 1. `threshold`
-(paper): a path branches before a turn if alpha + beta dH > tau. A branch is a new path, so its "first turn" is the
-first that it samples itself. The prompt's mean return includes the path's own.
+a turn that did not end it, a path branches with probability alpha + beta dH, clipped so that alpha = 1 always branches.
+`threshold` (paper): a path branches before a turn if alpha + beta dH > tau. A branch is a new path, so its "first turn"
+is the first that it samples itself. The prompt's mean return includes the path's own.
 """
 
 import math
@@ -26,7 +26,7 @@ class ARPOConfig(PathConfig):
     rule: when a path branches (see the module). alpha: the rule's constant. beta: weight of dH.
     tau: threshold of the `threshold` rule; null for `probabilistic`.
     entropy_tokens, top_logprobs: a turn's entropy covers its first `entropy_tokens` tokens and the `top_logprobs`
-        largest log-probs of each. The unit is ln |V|; `probabilistic` sums over tokens, `threshold` averages.
+        largest log-probs of each, over ln |V|. `probabilistic` sums over tokens, `threshold` averages.
     advantage: `soft` gives all tokens of a path its own z-score; `hard` gives a turn the mean z-score of the paths that
         share it.
     """
@@ -44,7 +44,7 @@ class ARPOConfig(PathConfig):
 
 @dataclass
 class Prompt:
-    """A prompt's root, the number of paths begun there or at branches, and the paths that ended."""
+    """A prompt's root, the number of its paths so far, and those that ended."""
 
     root: Boundary
     begun: int
@@ -59,28 +59,30 @@ Start = tuple[Boundary, float | None]
 
 def step(harness: Harness, tasks: Sequence[Task], config: ARPOConfig) -> None:
     """One data step."""
-    rng, scale = harness.random("branch"), math.log(harness.vocabulary_size)
+    rng, log_vocabulary = harness.random("branch"), math.log(harness.vocabulary_size)
     groups = harness.rollout(tasks, n=config.roots, role=Role.CHAIN, turns=1, top_logprobs=config.top_logprobs)
     prompts = [Prompt(group[0].boundary(0), config.roots) for group in groups]
     sampled: list[list[Sampled]] = [[(path, None) for path in group] for group in groups]
-    while any(starts := [next_starts(*pair, scale, rng, config) for pair in zip(prompts, sampled, strict=True)]):
-        boundaries = [boundary for own in starts for boundary, _ in own]
+    while any(
+        starts := [next_starts(*pair, log_vocabulary, rng, config) for pair in zip(prompts, sampled, strict=True)]
+    ):
+        boundaries = [boundary for prompt_starts in starts for boundary, _ in prompt_starts]
         groups = harness.rollout(boundaries, n=1, role=Role.BRANCH, turns=1, top_logprobs=config.top_logprobs)
         paths = iter(path for (path,) in groups)
-        sampled = [[(next(paths), first_entropy) for _, first_entropy in own] for own in starts]
+        sampled = [[(next(paths), first_entropy) for _, first_entropy in prompt_starts] for prompt_starts in starts]
     rows = [row for prompt in prompts for row in path_rows(prompt.ended, config)]
     harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
 def next_starts(
-    prompt: Prompt, sampled: Sequence[Sampled], scale: float, rng: np.random.Generator, config: ARPOConfig
+    prompt: Prompt, sampled: Sequence[Sampled], log_vocabulary: float, rng: np.random.Generator, config: ARPOConfig
 ) -> list[Start]:
     """The starts of a prompt's next turns: the tips of open paths, then new branches. If there are none,
     one new root, unless `paths` paths have begun."""
     extended: list[Start] = []
     branches: list[Start] = []
     for path, first_entropy in sampled:
-        last_entropy = entropy(path, scale, config)
+        last_entropy = entropy(path, log_vocabulary, config)
         first_entropy = last_entropy if first_entropy is None else first_entropy
         if path.tip is None:
             prompt.ended.append(path)
@@ -101,12 +103,12 @@ def next_starts(
     return extended + branches
 
 
-def entropy(path: Rollout, scale: float, config: ARPOConfig) -> float:
+def entropy(path: Rollout, log_vocabulary: float, config: ARPOConfig) -> float:
     """The entropy of the path's last turn (see `ARPOConfig`). A token of log-prob -inf adds 0."""
     top = path.turns[-1].top_logprobs
     assert top is not None
     first = top[: config.entropy_tokens].clip(-100.0)
-    total = -float((np.exp(first) * first).sum()) / scale
+    total = -float((np.exp(first) * first).sum()) / log_vocabulary
     return total if config.rule == "probabilistic" else total / len(first)
 
 

@@ -1,8 +1,8 @@
 """GiGPO on GRPO's chains (arXiv 2505.10978): a turn is also compared with the prompt's other turns in the same state.
 
-Rewards come only at the end and are not discounted, so the return from any state is the chain's return. A turn without
-others in its state has a state advantage of 0. Both means, of the prompt and of the state, include the chain's own
-return.
+Rewards come only at the end and are not discounted, so the return from any state is the chain's return. If no other
+turn has the same state, the advantage within the state is 0. Both means, of the prompt and of the state, include the
+chain's own return.
 """
 
 import math
@@ -20,8 +20,7 @@ from rtpo.verbs import Algorithm, Harness
 @dataclass(frozen=True)
 class GiGPOConfig(GRPOConfig):
     """omega: weight of the advantage within the state.
-    normalise_std: divide both advantages by their standard deviations, within the group and within the state. GiGPO's
-        code also sets both by one `mode`.
+    normalise_std: divide both advantages by their standard deviations, within the group and within the state.
     """
 
     omega: float

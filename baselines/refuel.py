@@ -30,14 +30,16 @@ class REFUELConfig(AlgorithmConfig):
 def step(harness: Harness, tasks: Sequence[Task], config: REFUELConfig) -> None:
     """One data step."""
     rng = harness.random("turn")
-    firsts = [first for group in harness.rollout(tasks, n=config.pairs, role=Role.CHAIN) for first in group]
-    boundaries = [first.boundary(int(rng.integers(len(first.turns)))) for first in firsts]
-    seconds = harness.rollout(boundaries, n=1, role=Role.BRANCH)
-    rows = pair_rows(firsts, boundaries, seconds)
+    first_paths = [first for group in harness.rollout(tasks, n=config.pairs, role=Role.CHAIN) for first in group]
+    boundaries = [first.boundary(int(rng.integers(len(first.turns)))) for first in first_paths]
+    second_paths = harness.rollout(boundaries, n=1, role=Role.BRANCH)
+    rows = pair_rows(first_paths, boundaries, second_paths)
     harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
-def pair_rows(firsts: Sequence[Rollout], boundaries: Sequence[Boundary], seconds: Sequence[Group]) -> list[TrainRow]:
+def pair_rows(
+    first_paths: Sequence[Rollout], boundaries: Sequence[Boundary], second_paths: Sequence[Group]
+) -> list[TrainRow]:
     """Two neighbouring rows for each pair: each path's turn at the boundary. A path's advantage is its return minus the
     pair's mean.
 
@@ -45,7 +47,7 @@ def pair_rows(firsts: Sequence[Rollout], boundaries: Sequence[Boundary], seconds
     returns is kept: after the first optimizer step the loss pulls its log-ratios together.
     """
     rows = []
-    for first, boundary, (second,) in zip(firsts, boundaries, seconds, strict=True):
+    for first, boundary, (second,) in zip(first_paths, boundaries, second_paths, strict=True):
         pair = [(path, path.turns[boundary.k]) for path in (first, second)]
         ids, other_ids = (turn.output_ids.tobytes() for _, turn in pair)
         if first.is_graded and second.is_graded and ids != other_ids:

@@ -24,7 +24,7 @@ Order = Literal["together", "reverse"]
 
 @dataclass(frozen=True)
 class StateValuesConfig(GRPOConfig):
-    """continuations: number for each later boundary, outside the budget; V(S_k) is the mean of their returns.
+    """continuations: number for each boundary after S_0, outside the budget; V(S_k) is the mean of their returns.
     order: one update of all turns (`together`), or one for each turn from the last (`reverse`).
     fresh: before each turn's update, synchronise and continue the turn's boundaries anew. In place of each chain, train
         one continuation against the mean of the boundary's other continuations.
@@ -120,7 +120,7 @@ def shared_boundaries(groups: Sequence[Group], turns: Sequence[int]) -> list[Sha
 
 
 def continuations(harness: Harness, boundaries: Sequence[SharedBoundary], config: StateValuesConfig) -> list[Group]:
-    """`config.continuations` paths from each boundary, shared by its chains."""
+    """Sample `config.continuations` paths from each boundary. All chains of the boundary use the same paths."""
     starts = [chains[0].boundary(k) for k, chains in boundaries]
     return harness.rollout(starts, n=config.continuations, role=Role.FREE) if starts else []
 

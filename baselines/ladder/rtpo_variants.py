@@ -1,4 +1,4 @@
-"""RTPO that forks only a share of the realised boundaries, or trains its turns in another order.
+"""RTPO that forks only a share of the trunks' boundaries, or trains its turns in another order.
 
 With `forked` = 1 and `order` = reverse it is RTPO.
 """
@@ -16,12 +16,12 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 
 @dataclass(frozen=True)
 class RTPOVariantsConfig(AlgorithmConfig):
-    """trunks: M, anchors for each prompt.
+    """trunks: M, number of trunks for each prompt.
     group_size: G, 3 or more; G-1 siblings are sampled from each forked boundary.
     forked: share of a data step's boundaries that are forked, drawn anew in each step; 1 forks all.
-    order: of the turns. reverse, forward: from the last or the first turn, each forked from the newest weights.
-        together: all forked from the weights of the step's start, and trained in one update, whose objective is the
-        sum of the turns' objectives J_k.
+    order: in which turns are trained. reverse, forward: from the last or the first turn, each on siblings of the newest
+        weights.
+        together: one update trains siblings of the weights at the step's start, on the sum of the turns' objectives.
     """
 
     trunks: int
@@ -37,12 +37,12 @@ class RTPOVariantsConfig(AlgorithmConfig):
 def step(harness: Harness, tasks: Sequence[Task], config: RTPOVariantsConfig) -> None:
     """One data step."""
     trunks = [trunk for group in harness.rollout(tasks, n=config.trunks, role=Role.TRUNK) for trunk in group]
-    realised = {
+    boundaries_by_turn = {
         k: boundaries
         for k in reversed(range(harness.max_turns))
         if (boundaries := [trunk.boundary(k) for trunk in trunks if len(trunk.turns) > k])
     }
-    chosen = drawn(realised, config.forked, harness.random("forks"))
+    chosen = draw_share(boundaries_by_turn, config.forked, harness.random("forks"))
     phases = [list(chosen)] if config.order == "together" else [[k] for k in chosen]
     for phase in reversed(phases) if config.order == "forward" else phases:
         harness.sync()
@@ -51,17 +51,17 @@ def step(harness: Harness, tasks: Sequence[Task], config: RTPOVariantsConfig) ->
         harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
-def drawn(
-    realised: Mapping[int, Sequence[Boundary]], share: float, rng: np.random.Generator
+def draw_share(
+    boundaries_by_turn: Mapping[int, Sequence[Boundary]], share: float, rng: np.random.Generator
 ) -> dict[int, list[Boundary]]:
     """Draw this share of every turn's boundaries. All boundaries of a turn are equally likely, so an update's mean does
     not depend on the share. If a turn's share is below one boundary, some steps neither fork nor train the turn."""
-    ends = np.cumsum([len(boundaries) for boundaries in realised.values()])
+    ends = np.cumsum([len(boundaries) for boundaries in boundaries_by_turn.values()])
     total = max(1, int(share * int(ends[-1])))
     counts = np.diff(np.floor(ends * total / ends[-1] + rng.random()).astype(int), prepend=0)
     return {
         k: [boundaries[i] for i in sorted(rng.permutation(len(boundaries))[:count])]
-        for (k, boundaries), count in zip(realised.items(), counts, strict=True)
+        for (k, boundaries), count in zip(boundaries_by_turn.items(), counts, strict=True)
         if count
     }
 

@@ -1,4 +1,4 @@
-"""VinePPO on GRPO's chains (arXiv 2410.01679): continuations of each later boundary estimate its value.
+"""VinePPO on GRPO's chains (arXiv 2410.01679): continuations of each boundary after S_0 estimate its value.
 
 Continuations are not trained, but they are charged to the budget, so chains are few. V(S_0) is the chains' mean return.
 """
@@ -17,7 +17,7 @@ from rtpo.verbs import Algorithm, Harness
 
 @dataclass(frozen=True)
 class VinePPOConfig(GRPOConfig):
-    """continuations: number for each later boundary of a chain; V(S_k) is the mean of their returns.
+    """continuations: number for each boundary of a chain after S_0; V(S_k) is the mean of their returns.
     normalise_std: divide by the standard deviation of all the prompt's returns, continuations included.
     """
 
