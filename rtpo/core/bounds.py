@@ -5,8 +5,8 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le, MinLen
 
 Count = Annotated[int, Ge(1)]
-Million = Annotated[int, Ge(1), Le(1_000_000)]
-"""a number of tasks or rollouts that are in memory at once"""
+UpToMillion = Annotated[int, Ge(1), Le(1_000_000)]
+"""a number of tasks or rollouts, which are all in memory at once"""
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 Text = Annotated[str, MinLen(1)]

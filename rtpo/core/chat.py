@@ -22,9 +22,9 @@ TOOL_CALL = "<tool_call>"
 
 # Marks the policy's reply in a rendered conversation, to find the template's text after it.
 _REPLY = "\u2402reply\u2403"
-_NEWLINE_SPELLINGS = frozenset("\nĊ")
+_NEWLINE_SPELLINGS = frozenset("\nĊ")  # the second is that of byte-level vocabularies
 
-# Most openings, and most answers, whose ids are cached: paths of a call share openings, and tools repeat answers.
+# Size of the cache of openings, which paths share, and of the cache of answers, which tools repeat.
 _CACHE_SIZE = 1024
 
 
@@ -63,7 +63,7 @@ class ChatFormat:
         if tokenizer.eos_token_id is None:
             raise ConfigError("The tokenizer has no eos token: set `eos_token` to the token that ends a turn.")
         self._stop_text: str = tokenizer.eos_token
-        # thinking and tool tags are added tokens, but not special ones; an added token of one character is plain text
+        # all added tokens, since thinking and tool tags are not marked as special; one of one character is plain text
         added = (str(token) for token in tokenizer.added_tokens_decoder.values())
         self._control = tuple(token for token in added if len(token.strip()) > 1)
         self.tags = ThinkTags(
@@ -105,10 +105,10 @@ class ChatFormat:
 
     def _encode_opening(self, opening: Opening) -> Ids:
         text = self._render(opening.messages, generation_prompt=True, tools=opening.tools)
-        without = self._render(opening.messages, generation_prompt=True) if opening.tools else ""
-        if opening.tools and text == without:
+        text_without_tools = self._render(opening.messages, generation_prompt=True) if opening.tools else ""
+        if opening.tools and text == text_without_tools:
             raise ConfigError("The chat template does not show the tools: use one that takes `tools`, as Qwen3's does.")
-        if opening.tools and text.count(TOOL_CALL) == without.count(TOOL_CALL):
+        if opening.tools and text.count(TOOL_CALL) == text_without_tools.count(TOOL_CALL):
             raise ConfigError(
                 f"The chat template shows the tools and does not ask for calls between {TOOL_CALL} tags, where they "
                 "are read: set `chat_template` to one that does, as Qwen3's and Qwen2.5's do."
@@ -144,8 +144,8 @@ class ChatFormat:
     def _after_reply(self, messages: Sequence[Message]) -> str:
         """The text between a reply and the next one: the stop token, the answering messages, the generation prompt.
 
-        A marker finds its start, since later messages can change the text before it: Qwen3's template gives an empty
-        thinking block only to a last assistant message.
+        The reply is rendered as a marker, and the text after the marker is returned. Comparing with the conversation
+        before would fail: Qwen3's template gives an empty thinking block only to a last assistant message.
         """
         conversation = [Message("user", "q"), Message("assistant", _REPLY), *messages]
         _, marker, after = self._render(conversation, generation_prompt=True).partition(_REPLY)
@@ -161,10 +161,10 @@ class ChatFormat:
     def _check_template(self) -> None:
         question = [Message("user", "q")]
         with_prompt = self._render(question, generation_prompt=True)
-        without = self._render(question, generation_prompt=False)
-        if not with_prompt.startswith(without):
+        without_prompt = self._render(question, generation_prompt=False)
+        if not with_prompt.startswith(without_prompt):
             raise ConfigError("The chat template changes the messages when it adds the generation prompt.")
-        prompt = with_prompt.removeprefix(without)
+        prompt = with_prompt.removeprefix(without_prompt)
         if prompt.rfind(THINK_OPEN) > prompt.rfind(THINK_CLOSE):
             raise ConfigError(
                 f"The chat template's generation prompt opens {THINK_OPEN} itself, which would stay in later contexts: "

@@ -16,8 +16,8 @@ from rtpo.errors import DataError, MachineError
 
 SUMS = "SHA256SUMS"
 """name of the file with the checksums of a folder's other files, as `sha256sum --check` reads it"""
-NOTED = ".noted_sha256"
-"""suffix of the file in which `Hashed.note` keeps a checksum"""
+NOTE_SUFFIX = ".noted_sha256"
+"""suffix of the file that holds the checksum of the file beside it, until `write_sums` reads it"""
 _CHUNK = 1 << 20
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
@@ -30,12 +30,12 @@ _REMEDIES = {
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file under a temporary name, flush it to disk, and rename it."""
-    beside = partial_of(path)
-    with beside.open("wb") as file:
+    partial = partial_of(path)
+    with partial.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    partial.replace(path)
     flush(path.parent)
 
 
@@ -58,9 +58,9 @@ def readable(what: str, path: Path) -> Iterator[None]:
         raise DataError(f"{what} {path} cannot be read ({why}): check the path") from error
 
 
-def flush(place: Path) -> None:
+def flush(path: Path) -> None:
     """Flush a file or folder to disk."""
-    descriptor = os.open(place, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -78,7 +78,7 @@ def partial_of(path: Path) -> Path:
 
 
 @contextmanager
-def disk_errors(place: Path) -> Iterator[None]:
+def disk_errors(path: Path) -> Iterator[None]:
     """Turn an OSError into a MachineError with a remedy, if the disk is full, read-only or forbids writing, or if a
     system limit is reached."""
     try:
@@ -87,7 +87,7 @@ def disk_errors(place: Path) -> Iterator[None]:
         if (remedy := remedy_of(error)) is None:
             raise
         raise MachineError(
-            f"cannot write {place}: {os.strerror(error.errno or 0)}. What was saved before is intact; {remedy} and run "
+            f"cannot write {path}: {os.strerror(error.errno or 0)}. What was saved before is intact; {remedy} and run "
             "the same command to go on."
         ) from error
 
@@ -101,8 +101,8 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class Appended:
-    """The expected length and checksum of a file that only grows by appending."""
+class AppendedFile:
+    """The size and checksum that a file should have after all lines appended to it."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -122,10 +122,10 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def start_of(path: Path, size: int) -> Appended:
-    """Length and checksum of the file's first `size` bytes, or of the whole file if it is shorter. A missing file is
+def start_of_file(path: Path, size: int) -> AppendedFile:
+    """Size and checksum of the file's first `size` bytes, or of the whole file if it is shorter. A missing file is
     empty."""
-    content = Appended()
+    content = AppendedFile()
     if path.exists():
         with path.open("rb") as file:
             while data := file.read(min(_CHUNK, size - content.size)):
@@ -133,7 +133,7 @@ def start_of(path: Path, size: int) -> Appended:
     return content
 
 
-class Hashed:
+class HashedFile:
     """A file that is hashed while it is written, from start to end."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -148,16 +148,16 @@ class Hashed:
         self._file.flush()
 
     def note(self, path: Path) -> None:
-        """Write the checksum into a file beside `path`, for `write_sums`."""
-        path.with_name(path.name + NOTED).write_text(self._sum.hexdigest(), encoding="ascii")
+        """Write the checksum into <path>NOTE_SUFFIX, for `write_sums`."""
+        path.with_name(path.name + NOTE_SUFFIX).write_text(self._sum.hexdigest(), encoding="ascii")
 
 
 def write_sums(folder: Path) -> None:
-    """Write SUMS: the checksums of all files in the folder and below it. Files with a checksum noted by `Hashed` are
-    not read again, since reading a large model's save takes minutes."""
+    """Write SUMS: the checksums of all files in the folder and below it. Files whose checksum `HashedFile`
+    noted are not read again, since reading a large model's save takes minutes."""
     noted = {}
-    for note in folder.rglob(f"*{NOTED}"):
-        noted[note.relative_to(folder).as_posix().removesuffix(NOTED)] = note.read_text(encoding="ascii")
+    for note in folder.rglob(f"*{NOTE_SUFFIX}"):
+        noted[note.relative_to(folder).as_posix().removesuffix(NOTE_SUFFIX)] = note.read_text(encoding="ascii")
         note.unlink()
     names = list(_files(folder))
     unread = [name for name in names if name not in noted]

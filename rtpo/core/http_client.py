@@ -23,14 +23,14 @@ from rtpo.errors import ConfigError, InfrastructureError
 
 MOST_BYTES = 16 << 20
 """size of the largest reply that is read"""
-SHOWN = 300
+QUOTED = 300
 """most characters of a reply that an error message quotes"""
 
-_PASSING = (408, 425, 429)
+_TEMPORARY = (408, 425, 429)
 """statuses of temporary client errors: the request is tried again"""
 
-LEAST_SECRET = 8
-"""least length of a key, in characters, at which it is blanked in replies"""
+SHORTEST_SECRET = 8
+"""characters of the shortest key that is blanked in replies"""
 
 T = TypeVar("T")
 
@@ -87,8 +87,8 @@ def key_problems(variable: str | None, path: str) -> list[str]:
 
 
 def read_key(variable: str | None, owner: str) -> str:
-    """The key in an environment variable; empty if no variable is named. Raises ConfigError if the variable is not set,
-    or if its key cannot be sent."""
+    """The key in an environment variable; empty if no variable is named. owner: whose key, for messages. Raises
+    ConfigError if the variable is not set, or if its key cannot be sent."""
     if variable is None:
         return ""
     key = os.environ.get(variable, "").strip()
@@ -106,7 +106,7 @@ class Client:
 
     It honours the standard proxy variables (HTTPS_PROXY, NO_PROXY). The key in the variable `key_variable` is sent only
     in `header`. If the server repeats the key, in any JSON spelling, the client blanks it, unless it is shorter than
-    LEAST_SECRET. Raises ConfigError as `read_key` does.
+    SHORTEST_SECRET. Raises ConfigError as `read_key` does.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class Client:
         # not compressed, so that a reply's size is known before it is in memory
         self._headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         self._headers |= {header: scheme + self._secret} if self._secret else {}
-        # a shorter key, such as the placeholder EMPTY, is no secret and may be a word of a reply
-        self._spelled = _spellings(self._secret) if len(self._secret) >= LEAST_SECRET else None
+        # a shorter key, such as the placeholder EMPTY, is no secret, and a reply may contain it as a word
+        self._key_pattern = _spellings(self._secret) if len(self._secret) >= SHORTEST_SECRET else None
         self._gap = 1 / settings.per_second if settings.per_second else 0.0
         self._next = 0.0
         """when the next request may begin"""
@@ -154,7 +154,7 @@ class Client:
                 failed = error
             if failed.retry_after:
                 self._next = max(self._next, time.monotonic() + min(failed.retry_after, longest))
-            if not failed.may_pass or number == self._settings.tries or failed.retry_after > longest:
+            if not failed.is_temporary or number == self._settings.tries or failed.retry_after > longest:
                 break
             await asyncio.sleep(self._settings.wait(number))
         times = "once" if number == 1 else f"{number} times"
@@ -185,8 +185,9 @@ class Client:
         status, text = response.status_code, self._blank(content.decode("utf-8", "replace"))
         if status != 200:
             wait = _retry_after(response.headers.get("Retry-After", ""))
-            problem, may_pass = f"answered status {status}: {self._quoted(text)}", status >= 500 or status in _PASSING
-            raise _Failed(problem.rstrip(": ."), wait, may_pass, status)
+            problem = f"answered status {status}: {self._quoted(text)}"
+            is_temporary = status >= 500 or status in _TEMPORARY
+            raise _Failed(problem.rstrip(": ."), wait, is_temporary, status)
         try:
             return read(json.loads(text))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -195,18 +196,18 @@ class Client:
 
     def _blank(self, text: str) -> str:
         """The text with the key blanked."""
-        return self._spelled.sub("***", text) if self._spelled else text
+        return self._key_pattern.sub("***", text) if self._key_pattern else text
 
     def _quoted(self, text: str) -> str:
-        return in_one_line(self._blank(text), SHOWN)
+        return in_one_line(self._blank(text), QUOTED)
 
 
 class _Failed(Exception):
     def __init__(
-        self, problem: str, retry_after: float = 0.0, may_pass: bool = True, status: int | None = None
+        self, problem: str, retry_after: float = 0.0, is_temporary: bool = True, status: int | None = None
     ) -> None:
         super().__init__(problem)
-        self.retry_after, self.may_pass, self.status = retry_after, may_pass, status
+        self.retry_after, self.is_temporary, self.status = retry_after, is_temporary, status
 
 
 def _spellings(secret: str) -> re.Pattern[str]:

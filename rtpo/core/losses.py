@@ -20,8 +20,8 @@ LOG_RATIO_LIMIT = 10.0
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """The trained tokens of a micro-batch. reference: the reference policy's log-probs, if there is a KL. old: the
-    ratio's denominators; None takes the current `logprobs`."""
+    """The trained tokens of a micro-batch. old: log-probs in the ratio's denominator; None takes the current
+    `logprobs`. rows: number of rows. reference: the reference policy's log-probs, if there is a KL."""
 
     logprobs: Tensor
     old: Tensor | None
@@ -37,7 +37,8 @@ class TokenBatch:
 
 
 def loss(batch: TokenBatch, spec: Loss) -> tuple[Tensor, dict[str, float]]:
-    """The loss to minimise, and sums for the metrics: `tokens`, `clipped`, `policy_loss`, `kl_loss`, `residual`."""
+    """The loss to minimise, and sums for the metrics: `tokens`, `clipped`, `policy_loss`, `kl_loss`, `residual` (the
+    squared error of SquaredPair, else 0)."""
     if type(spec) not in LOSSES:
         raise TypeError(f"unknown loss {spec!r}: use one of {', '.join(kind.__name__ for kind in LOSSES)}")
     policy_loss, clipped = LOSSES[type(spec)](batch, spec)

@@ -41,7 +41,7 @@ def mismatch(
 
     logp_train: the trainer's log-probs in the training context; logp_recorded: the trainer's in the recorded c_k;
     logp_engine: as sampled. All at the sampling temperature. Raises ValueError for arrays that are empty or differ in
-    length, and NonFinite.
+    length, and NonFinite for NaN or infinity.
     """
     turns = np.asarray(turn_index)
     train = _log_probs("logp_train", logp_train, turns)

@@ -29,12 +29,12 @@ def some(names: Sequence[Any]) -> str:
 
 def missing_file(path: str | os.PathLike[str]) -> str:
     """A phrase for a missing file or a broken link, with the nearest name in the folder if one is near."""
-    whole = os.path.abspath(path)
-    while not os.path.isdir(folder := os.path.dirname(whole)):  # up to the first missing part
-        whole = folder
-    if os.path.islink(whole):
-        return f"{os.fspath(path)} is a broken link to {os.readlink(whole)}"
-    close = get_close_matches(os.path.basename(whole), os.listdir(folder), 1) if os.access(folder, os.R_OK) else []
+    missing = os.path.abspath(path)
+    while not os.path.isdir(folder := os.path.dirname(missing)):  # up to the first missing part
+        missing = folder
+    if os.path.islink(missing):
+        return f"{os.fspath(path)} is a broken link to {os.readlink(missing)}"
+    close = get_close_matches(os.path.basename(missing), os.listdir(folder), 1) if os.access(folder, os.R_OK) else []
     near = os.path.join(folder, *close)
     near = near if os.path.isabs(path) else os.path.relpath(near)
     return f"there is no {os.fspath(path)}" + (f"; the nearest is {near}" if close else "")

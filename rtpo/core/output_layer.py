@@ -18,13 +18,13 @@ def score_at(model: Any, labels: Tensor, temperature: float, *, with_entropy: bo
     labels: [n]. The two scores are the label's log-prob and the distribution's entropy, or 0 without `with_entropy`.
     """
     head = model.get_output_embeddings()
-    head.asked = labels, temperature, with_entropy
+    head.score_arguments = labels, temperature, with_entropy
     if "forward" not in vars(head):
         head.forward = partial(_scored, head)
 
 
 def _scored(head: Any, hidden: Tensor) -> Tensor:
-    labels, temperature, with_entropy = head.asked
+    labels, temperature, with_entropy = head.score_arguments
     scores: Tensor = TokenScores.apply(hidden[0], head.weight, labels, temperature, with_entropy)
     return scores
 
@@ -33,8 +33,8 @@ class TokenScores(torch.autograd.Function):
     """Scores [1, n, 2]: each label's log-prob in nats under softmax(hidden @ weight.T / temperature), and the
     distribution's entropy, which has no gradient.
 
-    hidden: [n, H]; weight: [V, H]; labels: [n]. Logits are rounded to the states' type, as in vLLM and transformers.
-    Everything else, also the sum of the weight's gradient over pieces, is in fp32, or in the states' type if wider.
+    hidden: [n, H]; weight: [V, H]; labels: [n]. Logits are rounded to the type of hidden, as in vLLM and
+    transformers. All else is computed in fp32, or in the type of hidden if that is wider.
     """
 
     @staticmethod
@@ -49,12 +49,12 @@ class TokenScores(torch.autograd.Function):
             values = logits.piece(part)
             chosen = values.gather(-1, labels[part, None])[:, 0]
             largest = values.amax(-1, keepdim=True)
-            odds = values.sub_(largest).exp_()
-            total = odds.sum(-1, keepdim=True)
+            unnormalised = values.sub_(largest).exp_()
+            total = unnormalised.sum(-1, keepdim=True)
             normaliser[part] = (total.log() + largest)[:, 0]
             scores[0, part, 0] = chosen - normaliser[part]
             if with_entropy:
-                probabilities = odds.div_(total)
+                probabilities = unnormalised.div_(total)
                 scores[0, part, 1] = torch.special.entr(probabilities, out=probabilities).sum(-1)
         ctx.save_for_backward(hidden, weight, labels, normaliser)
         ctx.temperature = temperature
@@ -64,14 +64,14 @@ class TokenScores(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         hidden, weight, labels, normaliser = ctx.saved_tensors
         hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight, dtype=gradient.dtype)
-        shares = gradient[0, :, :1] / ctx.temperature
+        scaled_gradient = gradient[0, :, :1] / ctx.temperature
         logits = _Logits(hidden, weight, ctx.temperature)
         for part in logits.parts:
-            odds = logits.piece(part).sub_(normaliser[part, None]).exp_()
-            odds.mul_(-shares[part]).scatter_add_(-1, labels[part, None], shares[part])
-            slopes = logits.rounded(odds)
-            hidden_gradient[part] = slopes @ weight
-            weight_gradient += slopes.T @ hidden[part]
+            probabilities = logits.piece(part).sub_(normaliser[part, None]).exp_()
+            scale = scaled_gradient[part]
+            logit_gradient = logits.rounded(probabilities.mul_(-scale).scatter_add_(-1, labels[part, None], scale))
+            hidden_gradient[part] = logit_gradient @ weight
+            weight_gradient += logit_gradient.T @ hidden[part]
         return hidden_gradient, weight_gradient.to(weight.dtype), None, None, None
 
 
@@ -94,6 +94,6 @@ class _Logits:
         return (wide if wide.dtype == narrow.dtype else wide.copy_(narrow)).div_(self._temperature)
 
     def rounded(self, values: Tensor) -> Tensor:
-        """A piece's values, rounded to the states' type."""
+        """A piece's values, rounded to the type of hidden."""
         narrow = self._narrow[: len(values)]
         return values if values.dtype == narrow.dtype else narrow.copy_(values)

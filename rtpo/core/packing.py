@@ -21,8 +21,8 @@ from rtpo.verbs import Loss
 class Packed:
     """Rows laid end to end, nnz ids in all.
 
-    ids, mask, advantage, weight, old_logprobs: [nnz]; all but ids are 0 off the mask. If old_logprobs is None, an
-        optimizer step uses the log-probs of its own forward pass, which are those before the step.
+    ids, mask, advantage, weight, old_logprobs: [nnz]; all but ids are 0 where mask is False. If old_logprobs is None,
+        an optimizer step uses the log-probs of its own forward pass, which are those before the step.
     lengths: [rows], the number of ids of each row, in the caller's order.
     """
 
@@ -107,18 +107,18 @@ def training_batches(
     *,
     epochs: int,
     count: int,
-    own_first: bool = False,
+    first_uses_own: bool = False,
 ) -> Iterator[Packed]:
     """The mini-batches of an update, at most `count` in each epoch; each is one optimizer step.
 
-    own_first: the first mini-batch gets no old log-probs. Only later epochs read its rows' entries of `old_logprobs`,
-        so the caller can fill them in after the first step.
+    first_uses_own: the first mini-batch has no old log-probs; its step uses its own (see `Packed`). Later epochs read
+        its rows' entries of `old_logprobs`, which the caller fills in after the first step.
 
     Rows without a gradient are left out, and mini-batches of only such rows. A row whose advantages are all 0 has a
     gradient only with a KL, or if the loss `trains_ties`.
     """
     parts = minibatches(rows, count)
-    is_own = own_first
+    uses_own = first_uses_own
     for _ in range(epochs):
         for part in parts:
             weights = normalised_weights([rows[i] for i in part])
@@ -129,8 +129,8 @@ def training_batches(
             ]
             if kept:
                 chosen, old, weights = (list(values) for values in zip(*kept, strict=True))
-                yield pack(chosen, None if is_own else old, weights=weights)
-                is_own = False
+                yield pack(chosen, None if uses_own else old, weights=weights)
+                uses_own = False
 
 
 def first_batch(rows: Sequence[TrainRow], loss: Loss, count: int) -> list[int]:

@@ -27,13 +27,13 @@ class Memory:
         self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[str]]] = WeakKeyDictionary()
 
     async def once(self, query: str, ask: Callable[[], Awaitable[str]]) -> str:
-        """The query's kept text, or else the one from `ask`. Concurrent equal queries in an event loop ask once. All of
-        them get an error that `ask` raises; it is not kept."""
+        """The query's kept text, or else the one from `ask`. Equal queries that wait at the same time share one call of
+        `ask` and its error. Errors are not kept."""
         loop = asyncio.get_running_loop()
         asking = self._asking.setdefault(loop, {})
         if query not in asking:
             asking[query] = loop.create_task(self._text(query, ask))
-            # reads the error even if every caller was cancelled
+            # asyncio would log an error that nothing reads, as when every caller was cancelled
             asking[query].add_done_callback(lambda task: (asking.pop(query), task.cancelled() or task.exception()))
         # shielded, so that cancelling one caller does not cancel the answer for others
         return await asyncio.shield(asking[query])
@@ -70,14 +70,15 @@ class Recording(Memory):
                 raise DataError(f"the recording {self.path} has the header of another recording: delete it.")
 
     async def get(self, query: str) -> str | None:
-        return self._texts.get(query) or await asyncio.to_thread(self._keep, query, None)
+        return self._texts.get(query) or await asyncio.to_thread(self._read_and_keep, query, None)
 
     async def keep(self, query: str, text: str) -> str:
-        kept = await asyncio.to_thread(self._keep, query, text)
+        kept = await asyncio.to_thread(self._read_and_keep, query, text)
         assert kept is not None
         return kept
 
-    def _keep(self, query: str, text: str | None) -> str | None:
+    def _read_and_keep(self, query: str, text: str | None) -> str | None:
+        """Read new lines of the file. If the query has no text, add `text`; None adds nothing. Returns its text."""
         with self._lock, self._locked() as file:
             self._read_on(file)
             if text is not None and query not in self._texts:

@@ -8,7 +8,7 @@ from rtpo.errors import ConfigError
 from rtpo.types import Task
 
 SPLITS: Final = {"held_out": range(0, 1), "validation": range(1, 2), "train": range(2, 10)}
-"""the tenths of all problems in each split"""
+"""by split, which tenths of all problems it has"""
 
 
 def word_hash(*words: object) -> int:
@@ -22,9 +22,9 @@ def split_of(key: str) -> str:
     return next(split for split, tenths in SPLITS.items() if tenth in tenths)
 
 
-def drawn(split: str, count: int, draw: Callable[[int], Task | None], key: Callable[[Task], str]) -> list[Task]:
-    """`count` different tasks of a split. draw: gets the number of tasks so far and draws a task or None. key: the text
-    that decides a task's split. Raises ConfigError for an unknown split or a count below 1."""
+def draw_tasks(split: str, count: int, draw: Callable[[int], Task | None], key: Callable[[Task], str]) -> list[Task]:
+    """Draw `count` different tasks of a split. draw: takes the number of tasks so far, returns a task or None. key: the
+    text that decides a task's split. Raises ConfigError for an unknown split or a count below 1."""
     if split not in SPLITS:
         raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
     if count < 1:

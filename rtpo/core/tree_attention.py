@@ -34,7 +34,7 @@ LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
 def why_not_trees(config: Any) -> str | None:
-    """The reason why a model cannot compute rows as prefix trees. None if it can: every layer attends to the whole
+    """The reason why a model cannot compute rows as prefix trees; None if it can. Every layer must attend to the whole
     context."""
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
     if config.model_type not in FAMILIES:
@@ -114,18 +114,19 @@ def attend(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Consecutive nodes of a tree, each the only child of the one before. keys: the nodes that they attend to, the
-    run's own last; None if they attend only to the run. mask: [1, 1, size, keys], true where a node attends."""
+    """Consecutive nodes of a tree down to a leaf, each a child of the one before. keys: all nodes that they attend to:
+    their ancestors, then the run itself; None if there are no ancestors. mask: [1, 1, size, keys], true where a node
+    attends."""
 
     size: int
     keys: Tensor | None
     mask: Tensor | None
 
-    def of_path(self, x: Tensor, own: slice) -> Tensor:
-        """Select the keys or values that the run's nodes attend to. own: the slice of the run's nodes."""
+    def select(self, x: Tensor, own: slice) -> Tensor:
+        """The keys or values that the run's nodes attend to. own: the slice of the run's nodes."""
         return x[:, :, own] if self.keys is None else x.index_select(2, self.keys)
 
-    def masked(self, query: Tensor) -> dict[str, Any]:
+    def mask_arguments(self, query: Tensor) -> dict[str, Any]:
         """Arguments that limit torch's attention to the keys that the run's nodes attend to."""
         if self.mask is None:
             return {"is_causal": True}
@@ -134,7 +135,7 @@ class Run:
 
 
 def runs(end: Tensor) -> list[Run]:
-    """Divide trees into runs, after each leaf. end: [nodes], as in `rtpo.core.trees.Forest`."""
+    """Cut trees into runs, one for each leaf. end: [nodes], as in `rtpo.core.trees.Forest`."""
     node = torch.arange(len(end))
     stops = (node[end == node + 1] + 1).tolist()
     parts, start = [], 0
@@ -175,9 +176,10 @@ class _Paths(torch.autograd.Function):
     ) -> Tensor:
         mixed = torch.empty_like(query)
         normalisers = []
-        for own, part in _placed(parts):
-            key_value = part.of_path(key, own), part.of_path(value, own)
-            mixed[:, :, own], normaliser = _attention(query[:, :, own], *key_value, **part.masked(query), scale=scaling)
+        for own, part in _with_slices(parts):
+            key_value = part.select(key, own), part.select(value, own)
+            mask = part.mask_arguments(query)
+            mixed[:, :, own], normaliser = _attention(query[:, :, own], *key_value, **mask, scale=scaling)
             normalisers.append(normaliser)
         ctx.save_for_backward(query, key, value, mixed, *normalisers)
         ctx.parts, ctx.scaling = parts, scaling
@@ -186,24 +188,24 @@ class _Paths(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query, key, value, mixed, *normalisers = ctx.saved_tensors
-        of_query = torch.empty_like(query)
+        query_gradient = torch.empty_like(query)
         wide = torch.promote_types(query.dtype, torch.float32)
-        of_key, of_value = (torch.zeros_like(x, dtype=wide) for x in (key, value))
-        for (own, part), normaliser in zip(_placed(ctx.parts), normalisers, strict=True):
-            terms = query[:, :, own], part.of_path(key, own), part.of_path(value, own), mixed[:, :, own], normaliser
-            of_query[:, :, own], *others = _attention_gradient(
-                gradient[:, :, own], *terms, 0.0, **part.masked(query), scale=ctx.scaling
+        key_gradient, value_gradient = (torch.zeros_like(x, dtype=wide) for x in (key, value))
+        for (own, part), normaliser in zip(_with_slices(ctx.parts), normalisers, strict=True):
+            terms = query[:, :, own], part.select(key, own), part.select(value, own), mixed[:, :, own], normaliser
+            query_gradient[:, :, own], *run_gradients = _attention_gradient(
+                gradient[:, :, own], *terms, 0.0, **part.mask_arguments(query), scale=ctx.scaling
             )
-            for total, other in zip((of_key, of_value), others, strict=True):
+            for total, run_gradient in zip((key_gradient, value_gradient), run_gradients, strict=True):
                 if part.keys is None:
-                    total[:, :, own] += other
+                    total[:, :, own] += run_gradient
                 else:
-                    total.index_add_(2, part.keys, other.to(wide))
-        return of_query, of_key.to(key.dtype), of_value.to(value.dtype), None, None
+                    total.index_add_(2, part.keys, run_gradient.to(wide))
+        return query_gradient, key_gradient.to(key.dtype), value_gradient.to(value.dtype), None, None
 
 
-def _placed(parts: Sequence[Run]) -> Iterator[tuple[slice, Run]]:
-    """Each run with the place of its nodes."""
+def _with_slices(parts: Sequence[Run]) -> Iterator[tuple[slice, Run]]:
+    """Each run after the slice of its nodes."""
     start = 0
     for part in parts:
         yield slice(start, start + part.size), part

@@ -18,9 +18,8 @@ from rtpo.types import Ids
 
 Indices = npt.NDArray[np.int64]
 
-EVEN = 6
-"""number of nodes, in multiples of the hidden size, at which attention costs as much as the rest of a usual
-transformer's forward pass"""
+BREAK_EVEN = 6
+"""in a forward pass over 6 x (hidden size) nodes, a usual transformer's attention costs as much as all the rest"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,11 +118,11 @@ def forest(
     )
 
 
-def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> list[list[int]]:
+def cut(rows: Sequence[Ids], limit: int, *, break_even: int, together: int = 1) -> list[list[int]]:
     """Divide rows into trees of at most `limit` nodes with the least total cost. Returns the rows of each tree,
     ascending.
 
-    A tree of n nodes costs n + n^2 / even. At n = `even` (see EVEN), attention costs as much as all else. The trees
+    A tree of n nodes costs n + n^2 / break_even. At n = break_even, attention costs as much as all else. The trees
     never cost more than single rows. Each run of `together` consecutive rows stays in one tree. A row or run above the
     limit is a tree of its own.
 
@@ -143,7 +142,7 @@ def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> lis
         if not len(starts):  # over the limit even with the last possible start
             starts = np.flatnonzero(may_begin[:stop])[-1:]
         nodes = new_before[stop] - before[starts]
-        cost = best[starts] + nodes + nodes**2 / even
+        cost = best[starts] + nodes + nodes**2 / break_even
         chosen = int(np.argmin(cost))
         best[stop], begin[stop] = cost[chosen], starts[chosen]
     trees, stop = [], len(order)
@@ -173,7 +172,9 @@ class Dealt:
 BLANK = 2
 
 
-def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: int = 1, apart: bool = False) -> Dealt:
+def deal(
+    rows: Sequence[Ids], ranks: int, limit: int, *, break_even: int, together: int = 1, apart: bool = False
+) -> Dealt:
     """Cut rows into trees (`cut`) and deal these to ranks: the most expensive first, each to the rank with the least
     work.
 
@@ -186,9 +187,9 @@ def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: in
         trees = np.arange(len(rows)).reshape(-1, together).tolist()
         sizes = together * np.array([max(len(rows[row]) for row in chosen) for chosen in trees])
     else:
-        trees = cut(rows, limit, even=even, together=together)
+        trees = cut(rows, limit, break_even=break_even, together=together)
         sizes = np.array([len(tree([rows[row] for row in chosen]).ids) for chosen in trees])
-    costs = sizes + sizes**2 / even
+    costs = sizes + sizes**2 / break_even
     trees_of_rank: list[list[int]] = [[] for _ in range(ranks)]
     loads = np.zeros(ranks)
     for number in np.argsort(-costs, kind="stable").tolist():

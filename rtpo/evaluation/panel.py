@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from rtpo.core.bounds import Count, Million, Natural, Text
+from rtpo.core.bounds import Count, Natural, Text, UpToMillion
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256, utc_now
 from rtpo.core.seeds import stream_seed
@@ -63,7 +63,7 @@ class EvaluateConfig:
     search: SearchSettings  # of all benchmarks with search
     reward: QASettings  # of all benchmarks with search
     seed: int
-    samples: Million  # rollouts a question
+    samples: UpToMillion  # rollouts a question
     ks: tuple[int, ...]  # of pass@k and pass^k
     batch: Count  # questions in flight
     contexts: Natural  # the first questions of each benchmark whose whole text is recorded

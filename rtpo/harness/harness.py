@@ -360,8 +360,8 @@ class AgentHarness(StepNotes):
         self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int, *, scored: bool
     ) -> Iterator[StepResult]:
         """The optimizer steps of an update. scored: the first step also returns its rows' scores."""
-        own_first = loss.old_logprobs == "recompute"
-        batches = training_batches(rows, old, loss, epochs=epochs, count=count, own_first=own_first)
+        is_recomputed = loss.old_logprobs == "recompute"
+        batches = training_batches(rows, old, loss, epochs=epochs, count=count, first_uses_own=is_recomputed)
         for number, packed in enumerate(batches):
             reference = self._reference(packed) if loss.kl else None
             result = self._backend.step(packed, reference, loss, scored=scored and number == 0)

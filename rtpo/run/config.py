@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
 
 from rtpo.algorithms import PROJECT, load_algorithm
-from rtpo.core.bounds import Count, Million, Natural, Positive, Text
+from rtpo.core.bounds import Count, Natural, Positive, Text, UpToMillion
 from rtpo.core.names import counted, nearest
 from rtpo.core.splits import SPLITS
 from rtpo.engines.base import Sampling
@@ -60,7 +60,7 @@ class DataConfig:
     """Where tasks come from: a file, or without one the task's generator."""
 
     split: str  # train, validation or held_out, which the problem alone decides; all takes every task of a file
-    count: Million | None  # tasks to generate, or the most to take from a file; null takes all
+    count: UpToMillion | None  # tasks to generate, or the most to take from a file; null takes all
     seed: Natural = 0  # of the generator
     file: Text | None = None
 
@@ -150,7 +150,7 @@ class BudgetConfig:
 class EvaluationConfig:
     """Held-out evaluation: always after training; before and during it as set here."""
 
-    samples: Million  # rollouts a task at temperature 1
+    samples: UpToMillion  # rollouts a task at temperature 1
     greedy: bool  # also one greedy rollout a task, before and after training
     every_rollouts: Natural  # also after each step that reaches a multiple of this; 0: never during training
     paper: bool = False  # also `samples` rollouts at the paper's decoding (`rtpo.engines.base.PAPER_DECODING`)

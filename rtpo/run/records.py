@@ -23,13 +23,13 @@ from typing import Any
 import yaml
 
 from rtpo.core.files import (
-    Appended,
+    AppendedFile,
     checked_sums,
     disk_errors,
     flush,
     partial_of,
     sha256,
-    start_of,
+    start_of_file,
     whole_lines,
     write_sums,
     write_whole,
@@ -68,7 +68,7 @@ class RunFolder:
         self._lines = lines
         self._checkpoints = path / "checkpoints"
         self._pointer = self._checkpoints / "latest"
-        self._written: dict[str, Appended] = {}
+        self._written: dict[str, AppendedFile] = {}
 
     # configuration
 
@@ -206,10 +206,10 @@ class RunFolder:
             os.truncate(place, end)
         return [dict(line) for line in lines]
 
-    def written(self, file: str) -> Appended:
+    def written(self, file: str) -> AppendedFile:
         """The content that the file must have: what it held at first, plus what this process appended or checked."""
         if file not in self._written:
-            self._written[file] = start_of(self.path / file, _size(self.path / file))
+            self._written[file] = start_of_file(self.path / file, _size(self.path / file))
         return self._written[file]
 
     # saves
@@ -311,12 +311,12 @@ class RunFolder:
             raise DataError(f"the run {self.path} has no checkpoint {why}: {remedy}.")
         return save
 
-    def _lines_before(self, save: Save) -> dict[str, Appended]:
+    def _lines_before(self, save: Save) -> dict[str, AppendedFile]:
         """By file, the lines before the save. Raises DataError, naming the file, if they are missing or changed."""
         before = {}
         for file, (size, digest) in save.state["written"].items():
             path, name = self.path / file, save.folder.parent
-            before[file] = start_of(path, size)
+            before[file] = start_of_file(path, size)
             if before[file].size < size:
                 raise DataError(
                     f"{path} has {counted(before[file].size, 'byte')} of {size} before {name}: lines were lost."

@@ -27,7 +27,7 @@ from rtpo.core.files import remedy_of
 from rtpo.core.names import counted
 from rtpo.core.packing import Packed
 from rtpo.core.tree_attention import why_not_trees
-from rtpo.core.trees import EVEN, Dealt, deal
+from rtpo.core.trees import BREAK_EVEN, Dealt, deal
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import Engine
 from rtpo.errors import ConfigError, DataError, MachineError, StaleEngine
@@ -55,7 +55,7 @@ class VerlBackend:
         self._limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
         described = omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config
         # on a CPU attention does not cost more in a larger tree: a row's own nodes attend only to its path
-        self._even = EVEN * int(described.hidden_size) if settings.trainer.device == "cuda" else 2**40
+        self._break_even = BREAK_EVEN * int(described.hidden_size) if settings.trainer.device == "cuda" else 2**40
         self._apart = why_not_trees(described) is not None
         self._is_rotary = getattr(described, "rope_parameters", None) is not None
         trainer = settings.trainer
@@ -256,7 +256,8 @@ class VerlBackend:
 
     def _deal(self, packed: Packed, together: int = 1, *, apart: bool = False) -> Dealt:
         rows = np.split(packed.ids, np.cumsum(packed.lengths)[:-1])
-        return deal(rows, self.ranks, self._limit, even=self._even, together=together, apart=apart or self._apart)
+        apart = apart or self._apart
+        return deal(rows, self.ranks, self._limit, break_even=self._break_even, together=together, apart=apart)
 
     def _batch(
         self, packed: Packed, dealt: Dealt, fields: Mapping[str, np.ndarray] | None = None, **settings: Any

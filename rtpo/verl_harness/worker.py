@@ -20,7 +20,7 @@ from verl.utils.distributed import create_tcp_store, initialize_global_process_g
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from rtpo.core.files import Hashed
+from rtpo.core.files import HashedFile
 from rtpo.core.losses import TokenBatch, loss
 from rtpo.verl_harness.settings import LOOPBACK, socket_word
 
@@ -57,7 +57,7 @@ _torch_save = torch.save
 
 def save_hashed(value: Any, path: str) -> None:
     with open(path, "wb") as file:
-        hashed = Hashed(file)
+        hashed = HashedFile(file)
         _torch_save(value, hashed)  # type: ignore[arg-type]  # torch only writes to it
     hashed.note(Path(path))
 

@@ -93,7 +93,7 @@ def gradient(model: Any, total: torch.Tensor) -> torch.Tensor:
 @example(rows=[as_ids([1, 2]), as_ids([1, 2, 3]), as_ids([1, 2, 3, 4]), as_ids([1, 2, 0, 4])], seed=1, limit=40)
 def test_log_probs_and_gradients_are_those_of_single_rows(model: Any, rows: list[Ids], seed: int, limit: int) -> None:
     masks = masks_of(rows, seed)
-    parts = cut(rows, limit, even=50, together=2)
+    parts = cut(rows, limit, break_even=50, together=2)
     number = {row: part for part, chosen in enumerate(parts) for row in chosen}
     trees = forest(rows, masks, [number[row] for row in range(len(rows))], multiple=1 + seed % 9)
     has_branches = any(
@@ -156,7 +156,7 @@ def test_a_cut_is_the_cheapest_within_the_limit(rows: list[Ids], limit: int, eve
         sizes = {start: size(order[start:stop]) for start in places if start < stop}
         fit = [start for start in sizes if start == last or sizes[start] <= limit]
         least[stop] = min(least[start] + sizes[start] + sizes[start] ** 2 / even for start in fit)
-    parts = cut(rows, limit, even=even, together=together)
+    parts = cut(rows, limit, break_even=even, together=together)
     assert sorted(row for part in parts for row in part) == list(range(len(rows)))
     assert sum(size(part) + size(part) ** 2 / even for part in parts) == pytest.approx(least[len(rows)])
 
@@ -164,7 +164,7 @@ def test_a_cut_is_the_cheapest_within_the_limit(rows: list[Ids], limit: int, eve
 @given(row_lists(), st.integers(1, 3), st.integers(2, 40), st.sampled_from([1, 2]))
 def test_trees_are_dealt_to_ranks(rows: list[Ids], ranks: int, limit: int, together: int) -> None:
     even = 50
-    dealt = deal(rows, ranks, limit, even=even, together=together)
+    dealt = deal(rows, ranks, limit, break_even=even, together=together)
     assert sorted(dealt.source[dealt.source >= 0].tolist()) == list(range(sum(map(len, rows))))
     firsts = np.concatenate([[0], np.cumsum([len(row) for row in rows])[:-1]]).tolist()
     parts = np.split(dealt.source, np.cumsum(dealt.lengths)[:-1])
@@ -194,7 +194,7 @@ def test_trees_are_dealt_to_ranks(rows: list[Ids], ranks: int, limit: int, toget
     assert nodes == dealt.nodes
     loads = np.zeros(ranks)
     sizes = np.array(
-        [len(tree([rows[row] for row in part]).ids) for part in cut(rows, limit, even=even, together=together)]
+        [len(tree([rows[row] for row in part]).ids) for part in cut(rows, limit, break_even=even, together=together)]
     )
     for work in sorted(sizes + sizes**2 / even, reverse=True):
         loads[loads.argmin()] += work

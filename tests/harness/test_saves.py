@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from rtpo.core.files import Hashed, checked_sums, disk_errors, sha256, write_sums
+from rtpo.core.files import HashedFile, checked_sums, disk_errors, sha256, write_sums
 from rtpo.errors import DataError, FolderInUse, MachineError
 from rtpo.run.records import JOURNAL, LINE_FILES, RunFolder
 
@@ -126,7 +126,7 @@ def test_what_was_hashed_as_it_was_written_is_not_read_again(tmp_path: Path) -> 
     weights.parent.mkdir()
     (tmp_path / "state.pkl").write_bytes(b"state")
     with weights.open("wb") as file:
-        hashed = Hashed(file)
+        hashed = HashedFile(file)
         torch.save({"w": torch.arange(1000)}, hashed)  # type: ignore[arg-type]
     hashed.note(weights)
     as_written = sha256(weights)

@@ -68,7 +68,7 @@ class ReplayingHarness:
         self.rows += zip(rows, map(np.sum, normalised_weights(rows)), strict=True)
         old = [row.rollout_logprobs[row.mask] for row in rows]
         is_own = loss.old_logprobs == "recompute"
-        for packed in training_batches(rows, old, loss, epochs=epochs, count=minibatches, own_first=is_own):
+        for packed in training_batches(rows, old, loss, epochs=epochs, count=minibatches, first_uses_own=is_own):
             self._backend.step(packed, None, loss)
         return Update(1, 0, [])
 

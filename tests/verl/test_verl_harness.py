@@ -15,7 +15,7 @@ import ray
 import scripted
 from local_backend import LocalBackend
 
-from rtpo.core.files import NOTED
+from rtpo.core.files import NOTE_SUFFIX
 from rtpo.core.packing import Packed, normalised_weights, pack
 from rtpo.engines.base import Generation, Request
 from rtpo.envs.toy.math import problems
@@ -186,4 +186,4 @@ def test_a_warm_up_leaves_nothing(backend: Any, make_harness: MakeHarness) -> No
 def test_the_files_of_a_save_are_hashed_as_they_are_written(make_harness: MakeHarness, tmp_path: Path) -> None:
     """Not when they are read back, which would certify what a bad disk made of them."""
     make_harness().save(tmp_path / "save")
-    assert len(list((tmp_path / "save").rglob(f"*{NOTED}"))) == 3
+    assert len(list((tmp_path / "save").rglob(f"*{NOTE_SUFFIX}"))) == 3

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from rtpo.core.seeds import generator
-from rtpo.core.splits import drawn
+from rtpo.core.splits import draw_tasks
 from rtpo.data.reading import read_task_file
 from rtpo.errors import DataError
 from rtpo.tools.base import Arguments
@@ -306,7 +306,7 @@ def generate(split: str, count: int, seed: int) -> list[Task]:
         except DataError:  # fewer than two flights, or two cheapest ones
             return None
 
-    return drawn(split, count, draw, split_key)
+    return draw_tasks(split, count, draw, split_key)
 
 
 @cache

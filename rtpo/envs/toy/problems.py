@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from rtpo.core.splits import drawn
+from rtpo.core.splits import draw_tasks
 from rtpo.data.reading import read_task_file
 from rtpo.envs.base import Env, Environment
 from rtpo.envs.toy.luck import ToySettings
@@ -60,7 +60,7 @@ class Problems(Generic[P]):
             problem = self.draw(rng)
             return Task(f"{self.task}/{split}/{problem.key}", problem.question, problem.answer)
 
-        return drawn(split, count, draw, self.key)
+        return draw_tasks(split, count, draw, self.key)
 
     def key(self, task: Task) -> str:
         """The key of a task's problem."""
