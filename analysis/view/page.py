@@ -52,7 +52,15 @@ def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, show
     style = (HERE / "view.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     words = {"chat": chat, "passages": passages, "tokens_of": tokens, "signed": signed, "matters": matters}
-    content = {"run": run, "settings": dict(leaves(run.config)), "trees": trees, "shown": shown, "shades": SHADES}
+    has_calls = any(turn.calls for tree in trees for path in tree.paths for turn in path.turns)
+    content = {
+        "has_calls": has_calls,
+        "run": run,
+        "settings": dict(leaves(run.config)),
+        "trees": trees,
+        "shown": shown,
+        "shades": SHADES,
+    }
     return jinja.get_template("page.html").render(style=style, digest=digest, **words, **content)
 
 
