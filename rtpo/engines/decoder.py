@@ -18,7 +18,6 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedConfig
 
 from rtpo.core.names import counted
@@ -41,7 +40,7 @@ FEW_ROWS: Final = 32
 """fewer rows are not split among threads: a step costs hardly less for them"""
 BLOCK_BYTES: Final = 1 << 30
 """most bytes of keys and values in blocks that run together, as if no context were shared. A block of one row may have
-more. While blocks start, contexts' keys and values exist 3 to 4 times: as prompts, padded, and in the blocks' lines"""
+more. While blocks run, contexts' keys and values exist twice: as prompts, and in the blocks' lines"""
 KEEP_ROWS: Final = 0.85
 """finished rows are dropped when fewer than this share is running: dropping copies the cache"""
 
@@ -58,18 +57,20 @@ class _Rows:
     has one row, it also holds the row's outputs, and one product covers all.
     """
 
-    def __init__(self, requests: Sequence[Request], context: Indices, kv: Tensor) -> None:
-        """context: [B], sorted. kv: [C, P, layers, 2, kv heads, D], finite beyond a context's end, too."""
-        contexts, self._columns, layers, _, kv_heads, size = kv.shape
+    def __init__(self, requests: Sequence[Request], context: Indices, prompts: Sequence[Prompt]) -> None:
+        """context: [B], sorted, an index of `prompts`."""
+        contexts, self._columns = len(prompts), max(prompt.tokens for prompt in prompts)
+        layers, _, _, kv_heads, size = prompts[0].kv.shape
+        dtype = prompts[0].kv.dtype
         self.sampler = Sampler(requests)
         self.index = torch.arange(len(requests))
         self.lengths = torch.tensor([len(request.context_ids) for request in requests])
         self.limits = torch.tensor([request.sampling.max_tokens for request in requests])
         self.running = torch.ones(len(requests), dtype=torch.bool)
         outputs = int(self.limits.max())
-        self._is_sliced = kv.dtype == torch.float32
+        self._is_sliced = dtype == torch.float32
         """whether products take only the columns so far: float32 is read in place, oneDNN copies other types"""
-        self._ahead = torch.full((outputs,), -torch.inf, dtype=kv.dtype)
+        self._ahead = torch.full((outputs,), -torch.inf, dtype=dtype)
         """added to scores of outputs: -inf for those that are not drawn yet"""
         self._own: tuple[Tensor, Tensor] | None = None
         """keys and values of outputs, shaped as `keys` and `values` with B for C; None if lines hold them"""
@@ -77,17 +78,17 @@ class _Rows:
         if len(requests) > contexts:
             room = 0
             self._own = (
-                torch.zeros(layers, len(requests), kv_heads, size, outputs, dtype=kv.dtype),
-                torch.zeros(layers, len(requests), kv_heads, outputs, size, dtype=kv.dtype),
+                torch.zeros(layers, len(requests), kv_heads, size, outputs, dtype=dtype),
+                torch.zeros(layers, len(requests), kv_heads, outputs, size, dtype=dtype),
             )
-        self.keys = torch.empty(layers, contexts, kv_heads, size, self._columns + room, dtype=kv.dtype)
+        self.keys = torch.zeros(layers, contexts, kv_heads, size, self._columns + room, dtype=dtype)
         """[layers, C, kv heads, D, P and outputs], transposed so that both products read along the last"""
-        self.values = torch.empty(layers, contexts, kv_heads, self._columns + room, size, dtype=kv.dtype)
+        self.values = torch.zeros(layers, contexts, kv_heads, self._columns + room, size, dtype=dtype)
         """[layers, C, kv heads, P and outputs, D]"""
-        self.keys[..., self._columns :] = 0.0
-        self.values[..., self._columns :, :] = 0.0
-        self.keys[..., : self._columns] = kv[:, :, :, 0].permute(2, 0, 3, 4, 1)
-        self.values[..., : self._columns, :] = kv[:, :, :, 1].permute(2, 0, 3, 1, 4)
+        for place, prompt in enumerate(prompts):
+            keys, values = prompt.kv.unbind(1)
+            self.keys[:, place, ..., : prompt.tokens] = keys.permute(0, 2, 3, 1)
+            self.values[:, place, :, : prompt.tokens] = values.transpose(1, 2)
         self._context = context
         self._lines = np.arange(contexts)
         """the context of each line"""
@@ -243,6 +244,12 @@ class Decoder:
     def reset_cache(self) -> None:
         self._prompts.clear()
 
+    def sleep(self) -> None:
+        """Give back the memory of the prompt cache and of laid-out weights, until the next `load`."""
+        self._version = None
+        self.reset_cache()
+        self._model.forget_layout()
+
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """One generation a request, in the requests' order.
@@ -354,9 +361,8 @@ class Decoder:
         places = {key: place for place, key in enumerate(dict.fromkeys(contexts))}
         context = np.array([places[key] for key in contexts])
         prompts = [cached[key] for key in places]
-        kv = pad_sequence([prompt.kv for prompt in prompts], batch_first=True)
         logits = torch.stack([prompt.logits for prompt in prompts])
-        return _Rows(requests, context, kv), logits[torch.from_numpy(context)]
+        return _Rows(requests, context, prompts), logits[torch.from_numpy(context)]
 
     def _prefilled(self, contexts: Mapping[bytes, Ids], threads: int, each: _Each) -> dict[bytes, Prompt]:
         """The prompts of contexts; those the cache lacks are computed, in pieces."""
@@ -364,7 +370,7 @@ class Decoder:
         missing = [key for key in contexts if key not in cached]
         rows = [contexts[key] for key in missing]
         begun = self._prompts.beginnings(rows)
-        parts = pieces(rows, [0 if kv is None else len(kv) for kv in begun], threads) if rows else []
+        parts = pieces(rows, [0 if kv is None else kv.shape[2] for kv in begun], threads) if rows else []
         jobs = [([rows[i] for i in piece], [begun[i] for i in piece]) for piece in parts]
         for piece, (prompts, computed) in zip(parts, each(partial(prefill, self._model), jobs), strict=True):
             self.prefilled_tokens += computed

@@ -29,8 +29,12 @@ class Prompt(NamedTuple):
     """A prefilled context of n tokens, and the logits [V] after it."""
 
     kv: Tensor
-    """[n, layers, 2, kv heads, D]"""
+    """[layers, 2, n, kv heads, D]"""
     logits: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return self.kv.shape[2]
 
 
 class PromptCache:
@@ -55,26 +59,27 @@ class PromptCache:
         return self._prompts.get(key)
 
     def beginnings(self, contexts: Sequence[Ids]) -> list[Tensor | None]:
-        """For each context, keys and values of the longest cached prompt that begins it; None without one."""
+        """For each context, keys and values of the longest cached prompt that begins it; None without one. This does
+        not count as use: the longer context replaces that prompt, as a dialogue's next turn does."""
         lengths = sorted(self._of_length, reverse=True)
 
         def longest(context: Ids) -> Tensor | None:
             key = context.tobytes()
             parts = (key[: n * context.itemsize] for n in lengths if n < len(context))
-            return next((prompt.kv for part in parts if (prompt := self.get(part))), None)
+            return next((prompt.kv for part in parts if (prompt := self._prompts.get(part))), None)
 
         return [longest(context) for context in contexts]
 
     def put(self, key: bytes, prompt: Prompt) -> None:
         """Add a new prompt; one larger than the whole cache is left out."""
-        tokens = len(prompt.kv)
+        tokens = prompt.tokens
         if tokens > self._capacity:
             return
         self._prompts[key] = prompt
         self._of_length[tokens] += 1
         self._tokens += tokens
         while self._tokens > self._capacity:
-            dropped = len(self._prompts.popitem(last=False)[1].kv)
+            dropped = self._prompts.popitem(last=False)[1].tokens
             self._tokens -= dropped
             self._of_length[dropped] -= 1
             if not self._of_length[dropped]:
@@ -119,8 +124,9 @@ def prefill(model: Transformer, contexts: Sequence[Ids], begun: Sequence[Tensor 
     for number, (path, cached) in enumerate(zip(paths, begun, strict=True)):
         context_of[path] = number
         if cached is not None:
-            is_new[path[: len(cached)]] = False
-            kv.index_copy_(2, torch.from_numpy(path[: len(cached)]), cached.permute(1, 2, 0, 3, 4))
+            known = path[: cached.shape[2]]
+            is_new[known] = False
+            kv.index_copy_(2, torch.from_numpy(known), cached)
     last = np.array([path[-1] for path in paths])
     is_new[last] = True  # for its logits
     new = np.flatnonzero(is_new)
@@ -146,8 +152,7 @@ def prefill(model: Transformer, contexts: Sequence[Ids], begun: Sequence[Tensor 
 
     ids, positions = torch.from_numpy(nodes.ids[new]).long(), torch.from_numpy(nodes.depth[new])
     logits = model.logits(ids, positions, attend, keep)
-    kv = kv.permute(2, 0, 1, 3, 4).contiguous()
-    prompts = [Prompt(kv.index_select(0, torch.from_numpy(path)), logits[i].clone()) for i, path in enumerate(paths)]
+    prompts = [Prompt(kv.index_select(2, torch.from_numpy(path)), logits[i].clone()) for i, path in enumerate(paths)]
     return prompts, len(new)
 
 

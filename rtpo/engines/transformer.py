@@ -217,6 +217,10 @@ class Transformer:
             for weight in (*matrices, self._head):
                 self._laid_out[weight.data_ptr()] = torch.ops.mkldnn._reorder_linear_weight(weight)
 
+    def forget_layout(self) -> None:
+        """Free the matrices in oneDNN's layout; `load` makes them again."""
+        self._laid_out.clear()
+
     def checksum(self) -> str:
         """sha256 over names and values as float32, by sorted name."""
         digest = hashlib.sha256()

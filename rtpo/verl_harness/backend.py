@@ -197,6 +197,10 @@ class VerlBackend:
         """The state of each embedded server."""
         return ray.get([replica.server_handle.state.remote() for replica in self._replicas])
 
+    def engine_checksums(self) -> list[str]:
+        """A checksum of the weights of each embedded server."""
+        return ray.get([replica.server_handle.checksum.remote() for replica in self._replicas])
+
     def restart(self, settings: DictConfig) -> None:
         """Reset to the initial weights and a new optimizer, as in a new backend with these settings."""
         self._free_the_device()

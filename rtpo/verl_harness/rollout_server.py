@@ -21,6 +21,7 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.types import StopReason, as_ids
+from rtpo.verl_harness.memory import give_back
 
 NAME = "embedded"
 
@@ -31,7 +32,6 @@ class EngineState:
 
     version: int  # of its weights
     cached_prompts: int
-    checksum: str  # of its weights
     prefilled_tokens: int  # context tokens that it computed
     requested_tokens: int  # context tokens of all requests
     generate_seconds: float  # that its decoder took
@@ -64,11 +64,14 @@ class EmbeddedServer:
         return EngineState(
             decoder.version,
             decoder.cached_prompts,
-            decoder.weight_checksum(),
             decoder.prefilled_tokens,
             decoder.requested_tokens,
             self._generate_seconds,
         )
+
+    async def checksum(self) -> str:
+        """Of the weights; a second for a hundred million parameters."""
+        return self._decoder.weight_checksum()
 
     async def prefilled_tokens(self) -> int:
         return self._decoder.prefilled_tokens
@@ -101,10 +104,15 @@ class EmbeddedServer:
     async def clear_kv_cache(self) -> None:
         self._decoder.reset_cache()
 
-    sleep = release_kv_cache = clear_kv_cache
+    release_kv_cache = clear_kv_cache
+
+    async def sleep(self, **_: Any) -> None:
+        """Give memory back while the trainer works. It needs `load` before the next request."""
+        self._decoder.sleep()
+        give_back()
 
     async def wake_up(self, **_: Any) -> None:
-        """Do nothing: the server released no memory."""
+        """Do nothing: `load` takes the memory again."""
 
     resume_kv_cache = abort_all_requests = resume_generation = wake_up
 

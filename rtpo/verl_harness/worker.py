@@ -22,6 +22,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from rtpo.core.files import HashedFile
 from rtpo.core.losses import TokenBatch, loss
+from rtpo.verl_harness.memory import give_back
 from rtpo.verl_harness.settings import LOOPBACK, socket_word
 
 
@@ -133,6 +134,8 @@ class AgentWorker(ActorRolloutRefWorker):
         with engine.train_mode():
             output = engine.train_batch(data, row_loss)
         output["metrics"]["lr"] = engine.lr_scheduler_step()
+        if self.config.rollout.free_cache_engine and get_device_name() == "cpu":
+            give_back()
         return self.actor._postprocess_output(
             output, global_token_num=None, delta_time=0.0, forward_only=False, images_seqlens=None
         ).cpu()

@@ -16,7 +16,7 @@ from rtpo.engines import prefill as prefill_module
 from rtpo.engines import sampling as sampling_module
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
-from rtpo.errors import ConfigError
+from rtpo.errors import ConfigError, StaleEngine
 from rtpo.types import StopReason, as_ids
 
 VOCABULARY = 61
@@ -189,6 +189,33 @@ def test_cache_holds_the_latest_prompts_within_its_bound(model: Qwen3ForCausalLM
     assert decoder.prefilled_tokens == 33 + 40 + 5 + 11
     decoder.reset_cache()
     assert decoder.cached_prompts == 0
+
+
+def test_a_prompt_that_a_longer_one_goes_on_from_is_dropped_before_others(model: Qwen3ForCausalLM) -> None:
+    first, other, more = random_contexts([10, 10, 5])
+    decoder = decoder_of(model, cache_tokens=30)
+    for ids in (first, other, np.concatenate([first, more])):
+        decoder.generate(requests_of([as_ids(ids)], max_tokens=1))
+    before = decoder.prefilled_tokens
+    decoder.generate(requests_of([other], max_tokens=1))
+    assert decoder.prefilled_tokens == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_sleeping_decoder_holds_nothing_and_goes_on_with_new_weights(
+    model: Qwen3ForCausalLM, dtype: torch.dtype
+) -> None:
+    requests = requests_of(random_contexts(MIXED), max_tokens=4)
+    decoder = Decoder(model.config, (STOP,), 1000, dtype)
+    decoder.load(model.state_dict().items(), version=3)
+    before = decoder.generate(requests)
+    decoder.sleep()
+    assert decoder.cached_prompts == 0
+    with pytest.raises(StaleEngine):
+        decoder.generate(requests)
+    decoder.load(model.state_dict().items(), version=4)
+    for first, again in zip(before, decoder.generate(requests), strict=True):
+        assert first.output_ids.tolist() == again.output_ids.tolist()
 
 
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}

@@ -29,7 +29,7 @@ def whole(_live_backend: Any, toy_config: RunConfig, tmp_path_factory: pytest.Te
 
     backend = open_backend(toy_config)
     folder = train(config_in(tmp_path_factory.mktemp("whole") / "results"), StopRequest())
-    return folder, backend.engine_states()[0].checksum
+    return folder, backend.engine_checksums()[0]
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_stopping_and_going_on_is_as_if_never_stopped(
     began = lines(folder.path, "steps.jsonl")[0]["wall_seconds"] - float(seconds)
     if look == 4:  # the step's seconds are those before the stop, too
         assert began == pytest.approx(save.state["progress"].began, abs=0.06)
-    assert backend.engine_states()[0].checksum == uninterrupted
+    assert backend.engine_checksums()[0] == uninterrupted
     assert_same_run(resumed, finished, but=frozenset({"syncs"}) if look == 1 else frozenset())
     assert resumed.manifest["resumed"] == 1
 

@@ -98,8 +98,9 @@ def test_two_processes_that_left_a_run_and_resumed_it_end_as_one_process(one: Me
 
 
 def test_both_engines_work_with_the_trained_weights(two: Measured) -> None:
+    checksums = two.backend.engine_checksums()
+    assert checksums[0] == checksums[1]
     first, second = two.backend.engine_states()
-    assert first.checksum == second.checksum
     assert first.version == second.version == two.run.manifest["policy_version"] > 1
     assert min(first.requested_tokens, second.requested_tokens) > 1000
 
