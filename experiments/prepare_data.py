@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from rtpo.core.names import counted
-from rtpo.data.prepare import UNEQUAL_GOLDS, DataFolder
+from rtpo.data.prepare import DataFolder
 from rtpo.data.registry import REGISTRY, UNVERIFIED
 from rtpo.envs.textworld.env import TextWorldSettings
 from rtpo.envs.textworld.games import SPLITS
@@ -131,10 +131,10 @@ def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], acc
             print(error, file=sys.stderr)
             status = 1
         else:
-            dropped = "".join(f", {count} dropped ({reason})" for reason, count in manifest["dropped"].items())
-            print(f"{name}: {folder.status(name)}, {counted(manifest['rows'], 'row')}{dropped}", flush=True)
-            if manifest.get(UNEQUAL_GOLDS):
-                print(UnequalGolds(**manifest[UNEQUAL_GOLDS]).sentence(folder.file(name)), file=sys.stderr)
+            dropped = "".join(f", {count} dropped ({reason})" for reason, count in manifest.dropped.items())
+            print(f"{name}: {folder.status(name)}, {counted(manifest.rows, 'row')}{dropped}", flush=True)
+            if isinstance(manifest.unequal_golds, UnequalGolds):
+                print(manifest.unequal_golds.sentence(folder.file(name)), file=sys.stderr)
     return status
 
 

@@ -14,18 +14,18 @@ from rtpo.types import Task
 Row = Mapping[str, Any]
 
 
-SIGNS = {
+NOT_DATA = {
     b"version https://git-lfs": "a pointer of Git LFS and not data: get the file itself",
     b"<": "a web page and not data: get the file itself",
     **{
-        sign: f"compressed by {program}: unpack it, and give the unpacked file"
-        for sign, program in (
+        prefix: f"compressed by {program}: unpack it, and give the unpacked file"
+        for prefix, program in (
             *((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz")),
             *((b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip")),
         )
     },
 }
-"""first bytes of files that hold no rows, and what each is"""
+"""the first bytes of files that cannot be read as rows, and what such a file is"""
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -35,9 +35,9 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     another format, a damaged file, or a file without rows."""
     with readable("data file", path), path.open("rb") as file:
         start = file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()
-    for sign, what in SIGNS.items():
-        if start.startswith(sign):
-            raise DataError(f"data file {path} is {what}")
+    for prefix, problem in NOT_DATA.items():
+        if start.startswith(prefix):
+            raise DataError(f"data file {path} is {problem}")
     if not start:
         raise DataError(f"data file {path} is empty: check that it is the right file")
     place = ""
@@ -51,13 +51,17 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read_task_file(path: str | Path, fields: tuple[str, ...], make: Callable[[Mapping[str, Any]], Task]) -> list[Task]:
-    """Read tasks from a file whose rows have exactly `fields` and uid. `make` turns a row into a task and may raise
-    DataError. Raises DataError naming the line."""
+    """Read tasks from a file whose rows have exactly `fields` and uid. Raises DataError naming the line.
+
+    make: turns a row into a task, or raises DataError.
+    """
     path, names = Path(path), f"{', '.join(fields)} and uid"
     tasks: dict[str, Task] = {}
     for place, row in read_rows(path):
-        if wrong := set(row) ^ {*fields, "uid"}:
-            raise DataError(f"{place} must have exactly the fields {names}: add or remove {', '.join(sorted(wrong))}")
+        if differing := set(row) ^ {*fields, "uid"}:
+            raise DataError(
+                f"{place} must have exactly the fields {names}: add or remove {', '.join(sorted(differing))}"
+            )
         if not isinstance(row["uid"], str) or not row["uid"]:
             raise DataError(f"{place}: uid must be text that is not empty")
         try:
@@ -83,7 +87,7 @@ def _rows(path: Path, start: bytes) -> Iterable[Any]:
             lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
             return (_json(f"line {number} of {path}", line) for number, line in enumerate(lines, start=1))
         with warnings.catch_warnings():
-            warnings.simplefilter("error", pandas.errors.ParserWarning)  # a row that is longer than the first
+            warnings.simplefilter("error", pandas.errors.ParserWarning)  # a row has more cells than the first
             return pandas.read_csv(path, dtype=str, na_filter=False, index_col=False).to_dict("records")
     except UnicodeDecodeError as error:
         raise DataError(f"data file {path} is neither Parquet nor UTF-8 text: check what it is") from error

@@ -1,7 +1,7 @@
 """The registry of the paper's data sets, read from registry.yaml.
 
-An entry has a commit or checksum only if we saw the file. Otherwise it says `unverified`: the manifest then records the
-first download's checksum, and later downloads must match it (docs/run/data.md).
+An entry has a commit or checksum only if we saw the file. Otherwise it says `unverified`: then the manifest records the
+checksum of the first download, and later downloads must have the same (docs/run/data.md).
 """
 
 import re
@@ -47,33 +47,34 @@ class DataSet:
         return named[0] if named else UNVERIFIED
 
 
-def _read(row: dict[str, Any]) -> DataSet:
+def _data_set(row: dict[str, Any]) -> DataSet:
     parse = getattr(sources, row["parse"]) if "parse" in row else None
     return DataSet(**row | {"parse": parse, "against": tuple(row.get("against", ()))})
 
 
 REGISTRY: Final[dict[str, DataSet]] = {
-    row["name"]: _read(row) for row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    row["name"]: _data_set(row)
+    for row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 }
 """the sets by name"""
 
 
 def read_tasks(path: str | Path) -> list[Task]:
-    """The tasks of a prepared file. Raises DataError as `read_records` does; for a raw file it names the command that
-    prepares it, as one of the first set with such rows."""
+    """Read the tasks of a prepared file. Raises DataError as `read_records` does. For a raw file of a known schema, the
+    message names the command that prepares it."""
     try:
         return read_records(path)
     except NotPrepared as error:
         if (name := _set_with(error.row)) is None:
             raise
         command = f"prepare_data.py --from {quote(f'{name}={path}')} --accept-other --folder data/own"
-        made = f"python experiments/{command} makes such a file, data/own/{name}.jsonl, of it"
-        raise DataError(f"{error.message}; {made}") from error
+        hint = f"python experiments/{command} makes such a file, data/own/{name}.jsonl, of it"
+        raise DataError(f"{error.message}; {hint}") from error
 
 
 def _set_with(row: Mapping[str, Any]) -> str | None:
-    for known in REGISTRY.values():
+    for dataset in REGISTRY.values():
         with suppress(DataError):
-            if known.parse is not None and known.parse(row):
-                return known.name
+            if dataset.parse is not None and dataset.parse(row):
+                return dataset.name
     return None

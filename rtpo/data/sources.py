@@ -1,7 +1,7 @@
 """Parsers of raw files, one for each schema.
 
-A parser turns a row into a record. The record's uid is the row's own id, or empty if the row has no id. A parser raises
-DataError without naming the row; the caller adds the row's place.
+A parser turns a row into a record. The record's uid is the row's own id, or empty if the row has none. A parser raises
+DataError without naming the row: `parse_file` adds where it is.
 """
 
 import ast
@@ -27,7 +27,7 @@ Parser = Callable[[Row], Record]
 
 
 class NoAnswer(DataError):
-    """A row without an answer, in a set that may have such rows. It is left out and listed as dropped."""
+    """A row has no answer, in a set where this may happen. The row is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Dropped:
 
 
 def parse_file(name: str, path: Path, parse: Parser) -> tuple[list[Record], list[Dropped]]:
-    """Read a raw file; returns its problems in order and the dropped ones (no answer, or a repeated question). Raises
-    DataError naming the row, also for a repeated id."""
+    """Read a raw file. Returns its problems in order, and the dropped ones (no answer, or a repeated question). Raises
+    DataError naming the row, for example for a repeated id."""
     records: list[Record] = []
     dropped: list[Dropped] = []
     questions: dict[str, str] = {}
@@ -96,10 +96,10 @@ def _answer(value: Any) -> str:
     return str(value).strip()
 
 
-def _aliases(value: Any) -> tuple[str, ...]:
-    """Accepted answers without repeats, from a list or text that spells one. Other text is one answer, never split."""
+def _accepted_answers(value: Any) -> tuple[str, ...]:
+    """Accepted answers without repeats. value: a list, the text of a list ("['a', 'b']"), or one answer."""
     if isinstance(value, str) and value.strip().startswith("["):
-        value = _spelled_list(value.strip())
+        value = _parsed_list(value.strip())
     if not isinstance(value, list):
         return (_answer(value),)
     if not value:
@@ -107,8 +107,8 @@ def _aliases(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_answer(alias) for alias in value))
 
 
-def _spelled_list(text: str) -> Any:
-    """The list that text spells in JSON or Python; the text itself if it spells no list, such as `[sic]`."""
+def _parsed_list(text: str) -> Any:
+    """Parse a list in JSON or Python; returns other text, such as `[sic]`, as it is."""
     for read in (json.loads, ast.literal_eval):
         try:
             value = read(text)
@@ -160,8 +160,8 @@ def olympiad(row: Row) -> Record:
 
 
 def aliases(row: Row) -> Record:
-    """HotpotQA and 2Wiki as cut by ARPO: `answer` is a list of accepted answers, or text that spells one."""
-    return Record(_id(row, "id"), _text(row, "question"), _aliases(row.get("answer")))
+    """HotpotQA and 2Wiki in ARPO's selection: `answer` is a list of accepted answers, or the text of one."""
+    return Record(_id(row, "id"), _text(row, "question"), _accepted_answers(row.get("answer")))
 
 
 def plain(row: Row) -> Record:
@@ -170,13 +170,13 @@ def plain(row: Row) -> Record:
 
 
 def hard_search(row: Row) -> Record:
-    """ARPO's training rows: reward_model.ground_truth, extra_info.question. The prompt's system message is ARPO's tool
-    protocol and is left out."""
+    """ARPO's training set: `reward_model.ground_truth` and `extra_info.question`. Leaves out `prompt`, whose
+    system message is ARPO's tool protocol."""
     info, reward = row.get("extra_info"), row.get("reward_model")
     if not isinstance(info, dict) or not isinstance(reward, dict):
         raise DataError("has no extra_info or reward_model: two objects were expected")
     meta = {"data_source": row.get("data_source")}
-    return Record(_id(info, "index"), _text(info, "question"), _aliases(reward.get("ground_truth")), meta)
+    return Record(_id(info, "index"), _text(info, "question"), _accepted_answers(reward.get("ground_truth")), meta)
 
 
 def gaia(row: Row) -> Record:
@@ -203,11 +203,11 @@ def xbench(row: Row) -> Record:
     if row.get("canary") is None and "question" in row:
         return plain(row)
     canary = _text(row, "canary").encode()
-    question, answer = (_decrypted(_text(row, name), canary) for name in ("prompt", "answer"))
+    question, answer = (_decrypt(_text(row, name), canary) for name in ("prompt", "answer"))
     return Record(_id(row, "id"), _text({"prompt": question}, "prompt"), (_answer(answer),))
 
 
-def _decrypted(text: str, canary: bytes) -> str:
+def _decrypt(text: str, canary: bytes) -> str:
     try:
         secret = base64.b64decode(text, validate=True)
         return bytes(byte ^ canary[place % len(canary)] for place, byte in enumerate(secret)).decode()

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rtpo.core.names import counted
-from rtpo.data.prepare import UNEQUAL_GOLDS
-from rtpo.data.records import read_manifest
+from rtpo.data.manifest import read_manifest
 from rtpo.envs.airline.env import AirlineSettings
 from rtpo.envs.airline.package import load_package
 from rtpo.envs.registry import environment_facts
@@ -22,7 +21,7 @@ from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.planning.hardware import GIB, Hardware, model_shape, planning_data
 from rtpo.planning.memory import Saves, free_space, gpu_problems, memory_problems, peak_disk, saves, verl_setting
-from rtpo.rewards.golds import UnequalGolds, unequal_golds
+from rtpo.rewards.golds import unequal_golds
 from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
 from rtpo.run.differences import differences, some_of
@@ -104,9 +103,8 @@ def notes(experiment: Experiment, *, evaluation: Sequence[str] = ()) -> list[str
 def _gold_sentences(task: TaskConfig, source: DataConfig) -> list[str]:
     file = Path(str(source.file))  # a prepared file's manifest lists the unusable answers
     manifest = read_manifest(file)
-    if manifest is not None and UNEQUAL_GOLDS in manifest:
-        listed = manifest[UNEQUAL_GOLDS]
-        unequal = UnequalGolds(**listed) if listed else None
+    if manifest is not None and manifest.unequal_golds != "unchecked":
+        unequal = manifest.unequal_golds
     else:
         whole = replace(source, split="all", count=None)
         unequal = unequal_golds([each.answer for each in load_tasks(task, whole)])

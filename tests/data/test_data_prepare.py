@@ -18,8 +18,9 @@ from huggingface_hub import constants
 from experiments import prepare_data as command
 from rtpo.core.files import sha256
 from rtpo.data.download import fetch
+from rtpo.data.manifest import manifest_path
 from rtpo.data.prepare import DataFolder, normalised, sample
-from rtpo.data.records import Record, manifest_path, read_records
+from rtpo.data.records import Record, read_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
 from rtpo.errors import DataError, MachineError
 from rtpo.rewards.grading import GRADER
@@ -114,10 +115,10 @@ def test_a_download_is_prepared_once_and_again_without_the_network_when_changed(
     assert data.status("gsm8k") == "missing"
     manifest = data.prepare("gsm8k")
     assert data.status("gsm8k") == "ready"
-    assert manifest["rows"] == known.rows == len(read_records(data.file("gsm8k")))
-    assert manifest["sha256"] == sha256(data.file("gsm8k"))
-    raw = manifest["raw"]
-    assert (raw["sha256"], raw["source"], raw["revision"]) == (known.sha256, known.source, COMMIT)
+    assert manifest.rows == known.rows == len(read_records(data.file("gsm8k")))
+    assert manifest.sha256 == sha256(data.file("gsm8k"))
+    raw = manifest.raw
+    assert (raw.sha256, raw.source, raw.revision) == (known.sha256, known.source, COMMIT)
     hub.files.clear()
     assert data.prepare("gsm8k") == manifest
     whole = data.file("gsm8k").read_bytes()
@@ -141,16 +142,16 @@ def test_downloads_are_held_to_the_registry_and_later_ones_to_the_first(hub: Hub
         with pytest.raises(DataError, match=named):
             folder(tmp_path, replace(known, **changes)).prepare("aime25")  # type: ignore[arg-type]
         assert not data.path.exists()
-    first = data.prepare("aime25")["raw"]
-    assert (first["sha256"], first["revision"]) == (sha256(FILES["aime25"]), COMMIT)
+    first = data.prepare("aime25").raw
+    assert (first.sha256, first.revision) == (sha256(FILES["aime25"]), COMMIT)
 
     (data.path / "raw" / "aime25").unlink()
     hub.commit, hub.files[path] = "d" * 40, content.replace(b"16", b"17")
     assert data.status("aime25") == "stale"
-    with pytest.raises(DataError, match=first["sha256"]):
+    with pytest.raises(DataError, match=first.sha256):
         data.prepare("aime25")
     manifest_path(data.file("aime25")).unlink()
-    assert data.prepare("aime25")["raw"]["revision"] == "d" * 40
+    assert data.prepare("aime25").raw.revision == "d" * 40
 
 
 def test_a_disk_that_is_full_at_any_file_leaves_the_set_not_there(hub: Hub, tmp_path: Path) -> None:
@@ -163,7 +164,7 @@ def test_a_disk_that_is_full_at_any_file_leaves_the_set_not_there(hub: Hub, tmp_
             data.prepare("aime25")
         assert data.status("aime25") == "missing"
         full.unlink()
-    assert data.prepare("aime25")["rows"] == 2
+    assert data.prepare("aime25").rows == 2
     assert data.status("aime25") == "ready"
 
 
@@ -180,7 +181,7 @@ def test_a_stand_in_is_held_to_the_registry_and_leaves_what_was_there(hub: Hub, 
     assert data.status("gsm8k") == "stand-in"
     # the set's own bytes need no word
     data = folder(tmp_path, served(hub, "gsm8k"))
-    assert data.prepare("gsm8k", FILES["gsm8k"])["raw"]["revision"] == COMMIT
+    assert data.prepare("gsm8k", FILES["gsm8k"]).raw.revision == COMMIT
     assert (data.status("gsm8k"), hub.seen) == ("ready", [])
 
 
@@ -190,8 +191,8 @@ def test_training_questions_that_are_evaluation_questions_are_dropped(tmp_path: 
         stand_in(data, "hard_search")
     stand_in(data, "hotpotqa")
     manifest = data.prepare("hard_search", FILES["hard_search"], may_differ=True)
-    assert (manifest["rows"], manifest["overlaps"], manifest["raw_rows"]) == (2, {"hotpotqa": 1}, 3)
-    assert manifest["against"] == {"hotpotqa": sha256(data.file("hotpotqa"))}
+    assert (manifest.rows, manifest.overlaps, manifest.raw_rows) == (2, {"hotpotqa": 1}, 3)
+    assert manifest.against == {"hotpotqa": sha256(data.file("hotpotqa"))}
     assert [task.uid for task in read_records(data.file("hard_search"))] == ["hard_search/0", "hard_search/2"]
     assert dropped(data, "hard_search") == [("hard_search/1", "overlap", "hotpotqa/2")]
     # whatever their case, compatibility forms, punctuation and white space
@@ -228,7 +229,7 @@ def test_samples_are_seeded_and_hold_still(hub: Hub, tmp_path: Path) -> None:
     fewer = sample([record for record in records if record not in taken[:10]], 500, 0)
     assert set(map(id, taken[10:])) < set(map(id, fewer))
     known = served(hub, "math_train", sample=5)
-    assert folder(tmp_path, known).prepare("math_train")["rows"] == 5
+    assert folder(tmp_path, known).prepare("math_train").rows == 5
     with pytest.raises(DataError, match="math_train"):
         folder(tmp_path / "other", replace(known, sample=6)).prepare("math_train")
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from experiments import prepare_data
 from rtpo.core.files import sha256
 from rtpo.data import sources
-from rtpo.data.records import Record, manifest_path, read_records, write_records
+from rtpo.data.manifest import Manifest, Raw, write_manifest
+from rtpo.data.records import Record, read_records, write_records
 from rtpo.data.registry import REGISTRY, read_tasks
 from rtpo.data.sources import Dropped, Parser, parse_file
 from rtpo.errors import DataError
@@ -222,7 +223,22 @@ def test_a_raw_file_of_a_set_is_refused_with_the_command_that_prepares_it(
 
 def test_a_file_that_its_manifest_does_not_describe_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, RECORD, RECORD | {"uid": "set/2", "question": "second"})
-    manifest_path(path).write_text(json.dumps({"rows": 2, "sha256": sha256(path)}))
+    raw = Raw("0", 1, "https://example.com/set", "unverified", "2026-01-01")
+    counts: dict[str, int] = {}
+    manifest = Manifest(
+        name="set",
+        rows=2,
+        sha256=sha256(path),
+        raw=raw,
+        raw_rows=2,
+        licence="MIT",
+        dropped=counts,
+        overlaps=counts,
+        against={},
+        sample_seed=None,
+        date=raw.date,
+    )
+    write_manifest(path, manifest)
     assert len(read_records(path)) == 2
     path.write_text(path.read_text().splitlines(keepends=True)[0])
     with pytest.raises(DataError, match=r"1 row .* 2 rows"):
