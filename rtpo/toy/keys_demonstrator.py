@@ -1,8 +1,8 @@
 """An imperfect solver of the toy keys.
 
-It mostly asks the guide. At the signs of half of the people, and for the keys, it has a wrong habit: there one wrong
-person is its most likely choice, so that a model that imitates it is wrong there even when it takes its most likely
-reply, and sharpening does not help.
+It asks the right person most of the time, but has wrong habits at some crossings and at the chest. There its most
+likely choice is a wrong person. A greedy model that imitates it is wrong there too, so lowering the entropy of its
+policy does not help.
 """
 
 from dataclasses import dataclass, replace
@@ -17,60 +17,61 @@ from rtpo.toy.recipes import Recipe, WarmStart
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 
-ASKS_KEEPER = 0.45
-SIGNS = PEOPLE[::2]
-"""at which it has a wrong habit"""
-HABITUAL, CORRECT = 0.48, 0.4
-"""how often the habit's person is asked there, and how often the right one"""
-KNOWN = 0.92
-"""how often the right one is asked elsewhere"""
+KEEPER_RATE = 0.45
+"""how often it asks a keeper in the hall, not the guide"""
+HABIT_SIGNS = PEOPLE[::2]
+"""signs of the crossings with a wrong habit"""
+HABIT_RATE, RIGHT_RATE = 0.48, 0.4
+"""how often it asks the habit's person and the right person where it has a habit"""
+RIGHT_RATE_WITHOUT_HABIT = 0.92
+"""how often it asks the right person elsewhere"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Belief:
     problem: Problem
-    asked: str = ""  # in the hall
-    shown: str = ""  # a crossing's sign, or what can be done at the place
-    at: int = 0  # index of the present place on the way
+    asked: str = ""  # the person that it asked in the hall
+    shown: str = ""  # last word of the environment's answer, such as a crossing's sign
+    at: int = 0  # index of its place on the way
 
 
-def _person(right: str, has_habit: bool, rng: np.random.Generator) -> str:
-    habit = PEOPLE[(PEOPLE.index(right) + 1) % len(PEOPLE)] if has_habit else None
-    chance = rng.random()
-    if habit is not None and chance < HABITUAL:
+def _person(right_person: str, has_habit: bool, rng: np.random.Generator) -> str:
+    habit = PEOPLE[(PEOPLE.index(right_person) + 1) % len(PEOPLE)] if has_habit else None
+    draw = rng.random()
+    if habit is not None and draw < HABIT_RATE:
         return habit
-    if chance < (KNOWN if habit is None else HABITUAL + CORRECT):
-        return right
-    return str(rng.choice([person for person in PEOPLE if person not in (right, habit)]))
+    if draw < (RIGHT_RATE_WITHOUT_HABIT if habit is None else HABIT_RATE + RIGHT_RATE):
+        return right_person
+    return str(rng.choice([person for person in PEOPLE if person not in (right_person, habit)]))
 
 
 def _reply(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Belief]:
     problem, asked = belief.problem, belief.asked
     if not asked:
         doors = [problem.left, problem.right]
-        if (rng.random() < ASKS_KEEPER) != (problem.left in KEEPERS):
+        if (rng.random() < KEEPER_RATE) != (problem.left in KEEPERS):
             doors.reverse()
-        person, looked = doors[0], problem.start
+        person, reason = doors[0], problem.start
     elif belief.shown == "again":
-        person, looked = str(rng.choice(PEOPLE)), belief.shown
+        person, reason = str(rng.choice(PEOPLE)), belief.shown
     elif problem.way(asked)[belief.at] == CHEST:
-        person, looked = _person(problem.right_call(asked, belief.at), True, rng), asked
+        person, reason = _person(problem.right_call(asked, belief.at), True, rng), asked
     else:
-        person = _person(problem.right_call(asked, belief.at), belief.shown in SIGNS, rng)
-        looked = belief.shown
-    return f"<think> {looked} so {person}</think><tool_call> {person}</tool_call>{STOP}", replace(
+        person = _person(problem.right_call(asked, belief.at), belief.shown in HABIT_SIGNS, rng)
+        reason = belief.shown
+    return f"<think> {reason} so {person}</think><tool_call> {person}</tool_call>{STOP}", replace(
         belief, asked=asked or person
     )
 
 
 def _learn(belief: _Belief, reply: str, content: str) -> _Belief:
     shown = content.split()[-1]
-    is_first, is_aside = not belief.shown, shown == "again"
-    return replace(belief, shown=shown, at=belief.at if is_first or is_aside else belief.at + 1)
+    is_first, asks_again = not belief.shown, shown == "again"
+    return replace(belief, shown=shown, at=belief.at if is_first or asks_again else belief.at + 1)
 
 
 async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns: int) -> Demonstration:
-    """One episode of `task` in `env`. The same state of `rng` gives the same episode."""
+    """Play one episode of `task` in `env`. The same state of `rng` gives the same episode."""
     belief = _Belief(parse_question(task.question))
     return await play_out(task, env, belief, lambda now: _reply(now, rng), _learn, max_turns)
 

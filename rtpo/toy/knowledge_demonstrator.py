@@ -20,8 +20,8 @@ from rtpo.types import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """A demonstrator's error rates."""
+class ErrorRates:
+    """How often a demonstrator makes each error."""
 
     search: float  # of slips at a turn that should search
     answer: float  # of slips at a turn that should answer
@@ -30,8 +30,8 @@ class Manner:
     habit: float = 0.0  # of searching for the relation in HABITS, if it does not slip
 
 
-NOVICE = Manner(search=0.2, answer=0.17, other_relation=0.7, other_entity=0.3)
-WITH_HABITS = Manner(search=0.1, answer=0.1, other_relation=0.3, other_entity=0.1, habit=0.65)
+NOVICE = ErrorRates(search=0.2, answer=0.17, other_relation=0.7, other_entity=0.3)
+WITH_HABITS = ErrorRates(search=0.1, answer=0.1, other_relation=0.3, other_entity=0.1, habit=0.65)
 HABITS = {"rival": "friend", "parent": "teacher", "neighbour": "boss"}
 """relations with a wrong habit, and the relation that the demonstrator mostly searches for instead"""
 
@@ -43,10 +43,10 @@ class _Belief:
     problem: Problem
     at: str  # the entity that it has reached
     done: int = 0  # number of relations that it has followed
-    following: int = 0  # `done` once the last search is answered
+    following: int = 0  # the value of `done` after the last search succeeds
     asked: str | None = None  # the query that led to `at`
     failed: bool = False  # its last call got an error
-    doubted: bool = False  # its last answer was a distractor, so it asks again
+    doubted: bool = False  # it recognised the last answer as a distractor, so it asks again
 
     @property
     def next_relation(self) -> str | None:
@@ -119,33 +119,33 @@ def _slip_in_answer(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Be
     return _repeat(belief)
 
 
-def _reply(belief: _Belief, manner: Manner, rng: np.random.Generator) -> tuple[str, _Belief]:
+def _reply(belief: _Belief, rates: ErrorRates, rng: np.random.Generator) -> tuple[str, _Belief]:
     relation = belief.next_relation
     if relation is None:
-        slips = rng.random() < manner.answer
+        slips = rng.random() < rates.answer
         return _slip_in_answer(belief, rng) if slips else (_answer(belief, belief.at), belief)
     belief = replace(belief, following=belief.done + 1)
-    if rng.random() < manner.search:
+    if rng.random() < rates.search:
         return _slip_in_search(belief, relation, rng)
-    if manner.habit and rng.random() < manner.habit:
+    if rates.habit and rng.random() < rates.habit:
         relation = HABITS.get(relation, relation)
     return _call(belief, relation), belief
 
 
-def _learn(belief: _Belief, manner: Manner, reply: str, content: str, rng: np.random.Generator) -> _Belief:
+def _learn(belief: _Belief, rates: ErrorRates, reply: str, content: str, rng: np.random.Generator) -> _Belief:
     if content == " error":
         return replace(belief, failed=True, doubted=False)
     query = reply.partition("<tool_call> search")[2].partition("</tool_call>")[0]
     subject, relation, reached = content.split()
     if (subject, relation) != tuple(query.split()):
-        taken = manner.other_entity if query.endswith(f" {relation}") else manner.other_relation
-        if rng.random() >= taken:
+        chance = rates.other_entity if query.endswith(f" {relation}") else rates.other_relation
+        if rng.random() >= chance:
             return replace(belief, failed=False, doubted=True)
     return replace(belief, at=reached, done=belief.following, asked=query, failed=False, doubted=False)
 
 
 async def demonstrate(
-    task: Task, env: Env, rng: np.random.Generator, max_turns: int, manner: Manner = WITH_HABITS
+    task: Task, env: Env, rng: np.random.Generator, max_turns: int, rates: ErrorRates = WITH_HABITS
 ) -> Demonstration:
     """Play one episode of `task` in `env`. The same state of `rng` gives the same episode."""
     problem = parse_question(task.question)
@@ -153,8 +153,8 @@ async def demonstrate(
         task,
         env,
         _Belief(problem, at=problem.start),
-        lambda belief: _reply(belief, manner, rng),
-        lambda belief, reply, content: _learn(belief, manner, reply, content, rng),
+        lambda belief: _reply(belief, rates, rng),
+        lambda belief, reply, content: _learn(belief, rates, reply, content, rng),
         max_turns,
     )
 
@@ -164,7 +164,7 @@ BASE_MODELS = ("warm_start_knowledge", "warm_start_knowledge_1")
 RECIPES = {
     "knowledge": Recipe(
         settings=WarmStart(task="toy_knowledge", steps=800, cycles=2, full_history=0.03),
-        demonstrate=partial(demonstrate, manner=NOVICE),
+        demonstrate=partial(demonstrate, rates=NOVICE),
         max_turns=MAX_TURNS,
         turns=4,
     ),

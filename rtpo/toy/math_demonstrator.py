@@ -19,8 +19,8 @@ LEFT_TO_RIGHT = next(index for index, template in enumerate(TEMPLATES) if templa
 FIRST, SECOND, ANSWER = 0.25, 0.25, 0.17
 """rates of slips at a turn that should do the first operation, the second, or answer"""
 MISREADS = 0.6
-"""how often it does a sum or difference before the product to its right. It is above one half, so its most likely reply
-is wrong there, and lowering the entropy of a model's policy is not enough."""
+"""how often it does a sum or difference before the product to its right. Above one half, so that lowering the entropy
+of a model's policy does not solve these problems."""
 
 
 @dataclass(frozen=True, slots=True)

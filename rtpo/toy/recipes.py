@@ -20,7 +20,7 @@ ARCHITECTURE: dict[str, Any] = {
     "max_position_embeddings": 512,
     "tie_word_embeddings": True,
 }
-"""of the shipped models, in the names of Qwen3Config"""
+"""the shipped models' architecture, with the argument names of `Qwen3Config`"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,11 @@ class Recipe:
     settings: WarmStart
     demonstrate: Callable[..., Awaitable[Demonstration]]  # plays an episode: (task, env, rng, max_turns)
     max_turns: int  # K
-    turns: int  # lower bound of a demonstration's average number of turns
+    turns: int  # fewest turns of a demonstration on average: sets how many are played
     words: tuple[str, ...] = TOY_WORDS  # all words of demonstrator and environment, in the order of their ids
     architecture: Mapping[str, Any] = field(default_factory=lambda: ARCHITECTURE)
-    starts: tuple[str, ...] = ()  # shipped models to start from; the seed chooses one. Empty: random weights
-    decided: Mapping[str, Settings] = field(default_factory=dict)  # task settings to measure `variance` under
+    starts: tuple[str, ...] = ()  # shipped models to start from (the seed chooses one); empty: random weights
+    decided: Mapping[str, Settings] = field(default_factory=dict)  # by name, task settings to measure turns under
 
 
 def recipes() -> dict[str, Recipe]:

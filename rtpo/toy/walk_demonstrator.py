@@ -19,10 +19,10 @@ from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 
 HABITS = (2, 5)
-"""indices, among a turn's places, of those with a wrong habit"""
-HABITUAL, CORRECT = 0.55, 0.3
+"""which of a turn's places have a wrong habit, as indices"""
+HABIT_RATE, RIGHT_RATE = 0.55, 0.3
 """how often it asks the habit's person and the right person at such a place"""
-KNOWN = 0.92
+RIGHT_RATE_WITHOUT_HABIT = 0.92
 """how often it asks the right person elsewhere"""
 
 
@@ -33,24 +33,24 @@ class _Belief:
 
 
 def habit(place: str) -> str | None:
-    """The person of a place's wrong habit; None if it has none."""
+    """The wrong person that the demonstrator mostly asks at a place; None where it has no habit."""
     if ENTITIES.index(place) % PLACES not in HABITS:
         return None
     return PEOPLE[(PEOPLE.index(right_person(place)) + 1) % len(PEOPLE)]
 
 
-def _asked(place: str, rng: np.random.Generator) -> str:
+def _person(place: str, rng: np.random.Generator) -> str:
     right, wrong, chance = right_person(place), habit(place), rng.random()
-    if wrong is not None and chance < HABITUAL:
+    if wrong is not None and chance < HABIT_RATE:
         return wrong
-    if chance < (KNOWN if wrong is None else HABITUAL + CORRECT):
+    if chance < (RIGHT_RATE_WITHOUT_HABIT if wrong is None else HABIT_RATE + RIGHT_RATE):
         return right
     return str(rng.choice([person for person in PEOPLE if person not in (right, wrong)]))
 
 
 def _reply(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Belief]:
     place = belief.problem.places[belief.turn]
-    person = _asked(place, rng)
+    person = _person(place, rng)
     return f"<think> {place} so {person}</think><tool_call> {person}</tool_call>{STOP}", belief
 
 

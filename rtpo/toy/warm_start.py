@@ -1,7 +1,7 @@
 """Warm start: fine-tunes a tiny Qwen3 model to imitate a demonstrator, with one sample (c_k, u_k) per turn.
 
-Contexts are built as at rollout, mostly without past thinking. A share of the episodes keeps past thinking, so that the
-model's scores under the flattened history differ only mildly.
+Contexts are built as at rollout, mostly without past thinking. A few episodes keep it, so that the model also knows
+flattened histories (`flattened_ratio` near 1).
 """
 
 import asyncio
@@ -39,7 +39,9 @@ from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_
 
 MAX_TURN_TOKENS = 32
 RECORD_EVERY = 10
+"""steps averaged in one entry of the loss curve"""
 CHUNK = 128
+"""rows scored at once"""
 SHIPPED = Path(__file__).parent
 
 
@@ -100,12 +102,12 @@ def demonstrations(recipe: Recipe, count: int) -> list[Demonstration]:
 
 
 def training_samples(
-    demonstrated: Sequence[Demonstration], settings: WarmStart, tokenizer: PreTrainedTokenizerFast
+    episodes: Sequence[Demonstration], settings: WarmStart, tokenizer: PreTrainedTokenizerFast
 ) -> list[Sample]:
-    """The samples of all turns, in random order."""
+    """Make one sample of each turn of the episodes, in random order."""
     chat, rng = ChatFormat(tokenizer), generator(settings.seed, "samples")
     samples: list[Sample] = []
-    for episode in demonstrated:
+    for episode in episodes:
         mode: RolloutContext = "full" if rng.random() < settings.full_history else "strip_think"
         samples += turn_samples(episode, tokenizer, chat, mode)
     return [samples[place] for place in rng.permutation(len(samples))]
@@ -125,7 +127,7 @@ def initial_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3Fo
 
 
 def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStart) -> list[tuple[int, float]]:
-    """Fine-tune in place; returns (step, mean loss since the previous entry), in nats per token."""
+    """Fine-tune in place. Returns the loss curve: (step, mean loss since the previous entry), in nats a token."""
     model.train()
     losses: list[float] = []
     warm_up = max(1, settings.steps // 20)
@@ -224,12 +226,12 @@ def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe:
 def measure_turns(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe
 ) -> dict[str, dict[str, Any]]:
-    """The measures of `variance` at temperature 1 under each of the recipe's settings."""
+    """Measure at temperature 1 which turns decide the return (`rtpo.toy.variance`), under each of `recipe.decided`."""
     settings, max_turns = recipe.settings, recipe.max_turns
     tasks = problems(recipe, "held_out", variance.PROBLEMS)
     limits, measured = _limits(model, max_turns), {}
-    for name, chosen in recipe.decided.items():
-        env = partial(make_env, settings.task, chosen, max_turns)
+    for name, task_settings in recipe.decided.items():
+        env = partial(make_env, settings.task, task_settings, max_turns)
         play_paths = partial(play_plans, model, tokenizer, env, limits, seed=settings.seed, sampling=Sampling())
         turns = variance.measure_turns(play_paths, tasks, max_turns)
         facts = {key: np.round(values, 4).tolist() for key, values in asdict(turns).items()}
@@ -238,8 +240,8 @@ def measure_turns(
 
 
 def _limits(model: Qwen3ForCausalLM, max_turns: int) -> EpisodeLimits:
-    room = model.config.max_position_embeddings
-    return EpisodeLimits(max_turns, room, MAX_TURN_TOKENS, room)
+    positions = model.config.max_position_embeddings
+    return EpisodeLimits(max_turns, positions, MAX_TURN_TOKENS, positions)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -255,8 +257,8 @@ def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
     tokenizer = build_tokenizer(recipe.words)
     # enough demonstrations that training sees no sample twice
     turns = settings.steps * settings.cycles * settings.batch_size
-    demonstrated = demonstrations(recipe, max(1, turns // recipe.turns))
-    samples = training_samples(demonstrated, settings, tokenizer)
+    episodes = demonstrations(recipe, max(1, turns // recipe.turns))
+    samples = training_samples(episodes, settings, tokenizer)
     torch.manual_seed(settings.seed)
     model = initial_model(recipe, tokenizer)
     losses = train(model, samples, settings)
@@ -266,7 +268,7 @@ def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
     record = {
         "settings": asdict(settings),
         "held_out": measure(model, tokenizer, recipe),
-        "demonstrator_success": round(_mean(episode.grade.reward == 1 for episode in demonstrated), 4),
+        "demonstrator_success": round(_mean(episode.grade.reward == 1 for episode in episodes), 4),
         "parameters": model.num_parameters(),
         "training_cpu_seconds": round(trained - begun, 1),
         "sha256": {path.name: sha256(path) for path in sorted(output.iterdir())},
@@ -280,7 +282,7 @@ def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
 
 
 def measure_again(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Measure again where the return of a shipped model is decided; returns its record, in which it is replaced."""
+    """Repeat `measure_turns` on a shipped model; replaces the measures in its record and returns the record."""
     file = folder / "warm_start.json"
     record: dict[str, Any] = json.loads(file.read_bytes())
     model = Qwen3ForCausalLM.from_pretrained(folder)
