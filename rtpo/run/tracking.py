@@ -33,8 +33,8 @@ def tracked_group(config: RunConfig) -> str:
 
 
 def tracked_name(config: RunConfig) -> str:
-    """The group and the seed, in two digits or more, so that names sort by seed."""
-    return f"{tracked_group(config)}-seed{config.seed:02d}"
+    """The experiment and the run's folder, such as `default/rtpo-seed0`."""
+    return f"{tracked_group(config)}-seed{config.seed}"
 
 
 def check_tracking(config: RunConfig) -> None:

@@ -1,5 +1,5 @@
 """The main table at a small budget beside the committed frames of results/: an element is killed and begun again, and
-whatever the moment, tables and figures are made. The trainer is `LocalBackend`; on a real SLURM: test_slurm.py."""
+tables and figures are made after each. The trainer is `LocalBackend`; on a real SLURM: test_slurm.py."""
 
 import shutil
 from pathlib import Path

@@ -119,9 +119,9 @@ def test_every_backend_has_the_same_names_and_numbers_against_rollouts(
     folder = whole_run(config_of(tmp_path, "wandb", "tensorboard", "file"))
     root = tmp_path / "results" / "tracking"
     expected: dict[int, Any] = {0: EVALUATION | {SHOWN: TABLE}, 64: STEP, 128: AGAIN}
-    assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == expected
+    assert file_of(root / "file" / "e" / "rtpo-seed0.jsonl") == expected
 
-    board = EventAccumulator(str(root / "tensorboard" / "e" / "rtpo-seed00")).Reload()
+    board = EventAccumulator(str(root / "tensorboard" / "e" / "rtpo-seed0")).Reload()
     assert board_of(board) == expected | {0: EVALUATION}
     texts = {"config", "manifest", SHOWN}
     assert set(board.Tags()["tensors"]) == {f"{name}/text_summary" for name in texts}
@@ -139,7 +139,7 @@ def test_every_backend_has_the_same_names_and_numbers_against_rollouts(
     drawn = {metric.glob_name or metric.name: metric.step_metric for metric in metrics if metric.step_metric}
     assert drawn == {"*": "train/rollouts"}
     (run,) = [record.run for record in records if record.WhichOneof("record_type") == "run"][:1]
-    assert (run.project, run.display_name, run.run_group) == ("rtpo", "e/rtpo-seed00", "e/rtpo")
+    assert (run.project, run.display_name, run.run_group) == ("rtpo", "e/rtpo-seed0", "e/rtpo")
     assert run.run_id == (folder.path / "wandb_id").read_text()
     configured = {update.key: update.value_json for r in records for update in r.config.update}
     assert json.loads(configured["algorithm"])["name"] == "rtpo"
@@ -150,7 +150,7 @@ def test_a_resumed_run_goes_on_where_its_save_was(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("WANDB_MODE", "offline")
     config = config_of(tmp_path, "wandb", "tensorboard", "file")
     folder, root = folder_of(config), tmp_path / "results" / "tracking"
-    file = root / "file" / "e" / "rtpo-seed00.jsonl"
+    file = root / "file" / "e" / "rtpo-seed0.jsonl"
     for resumed_at, used, steps in ((None, (10, 20, 30), 0), (20, (30,), 5), (None, (10,), 0)):
         track = Tracking(config, folder, tracker, resumed_at)
         for rollouts in used:
@@ -159,7 +159,7 @@ def test_a_resumed_run_goes_on_where_its_save_was(tmp_path: Path, monkeypatch: p
         if resumed_at is not None:
             expected = {10: {"train/steps": 1.0}, 20: {"train/steps": 2.0}, 30: {"train/steps": 8.0}}
             assert file_of(file) == expected
-            assert board_of(EventAccumulator(str(root / "tensorboard" / "e" / "rtpo-seed00")).Reload()) == expected
+            assert board_of(EventAccumulator(str(root / "tensorboard" / "e" / "rtpo-seed0")).Reload()) == expected
     first, second, anew = (next(r.run.run_id for r in records if r.run.run_id) for records in wandb_records(root))
     assert first == second != anew == (folder.path / "wandb_id").read_text()
     assert file_of(file) == {10: {"train/steps": 1.0}}
@@ -192,7 +192,7 @@ def test_a_backend_that_fails_is_left_out_and_said_once(tmp_path: Path, capfd: p
     track.finish({})
     said = capfd.readouterr().out
     assert [said.count(f"tracking with {name}") for name in ("tensorboard", "file")] == [1, 1]
-    assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == {1: STEP}
+    assert file_of(root / "file" / "e" / "rtpo-seed0.jsonl") == {1: STEP}
 
 
 def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
