@@ -53,8 +53,8 @@ def _check_finished(folder: Path, what: str) -> None:
 
 
 def trunk_table(folder: Path, points: int) -> Table:
-    """How the graded training paths from a task ended, in the order of training. Raises DataError for a run without
-    such a path, and for more parts than paths."""
+    """How the training paths that began at a task ended: all, and `points` parts in the order of training. Only graded
+    paths count. Raises DataError for a run with fewer paths than parts."""
     _check_finished(folder, "run")
     paths = load_paths(folder)
     paths = paths[paths["parent"].isna() & paths["reward"].notna()] if len(paths) else paths
@@ -83,16 +83,16 @@ def tool_table(folder: Path, first: int) -> Table:
             f"{folder} has {counted(len(samples), 'question')} and --first is {first}: use 1 to {len(samples)}."
         )
     frame = episodes(samples.iloc[:first])
-    using = frame[frame["attempted"] > 0]
-    if using["programs"].isna().any():
+    with_calls = frame[frame["attempted"] > 0]
+    if with_calls["programs"].isna().any():
         raise DataError(f"{folder} was made before evaluations kept an audit: evaluate again.")
     audited = frame.assign(success=frame["success"].fillna(0.0))
-    answer_first = using["answer_first"].sum() if "answer_first" in using else 0
+    answer_first = with_calls["answer_first"].sum() if "answer_first" in with_calls else 0
     shares = {
-        "Python programs that parse": (using["valid_programs"].sum(), using["programs"].sum()),
+        "Python programs that parse": (with_calls["valid_programs"].sum(), with_calls["programs"].sum()),
         "Calls executed well": (frame["ok"].sum(), frame["attempted"].sum()),
-        "Right, of those with a call": (using["success"].sum(), using["success"].count()),
-        "Answer written before the first call": (answer_first, len(using)),
+        "Right, of those with a call": (with_calls["success"].sum(), with_calls["success"].count()),
+        "Answer written before the first call": (answer_first, len(with_calls)),
     }
     rows = [
         *_rows("tools", audited),
@@ -109,28 +109,29 @@ def airline_table(folder: Path, tasks: Path) -> Table:
     """The held-out episodes after training, compared with an agent that does nothing. Raises DataError for a run
     without such episodes, and for a run evaluated on other tasks."""
     _check_finished(folder, "run")
-    answers, wanted = load_run(folder).answers, read_criteria(tasks / "tasks.json")
+    answers, criteria = load_run(folder).answers, read_criteria(tasks / "tasks.json")
     answers = answers[(answers["when"] == "after") & (answers["mode"] == "sampled") & answers["reward"].notna()]
     if answers.empty:
         raise DataError(f"{folder} has no held-out episode of the airline.")
     frame = episodes(answers)
     names = frame["unit"].str.rpartition("/")[2]
-    if len(unknown := frame.loc[~names.isin(list(wanted)), "unit"]):
+    if len(unknown := frame.loc[~names.isin(list(criteria)), "unit"]):
         raise DataError(f"{unknown.iloc[0]} of {folder} is not a task of {tasks}: give the tasks of its evaluation.")
-    is_no_op = names.map(lambda name: float(wanted[name].no_op_scores))
-    needs_write = names.map(lambda name: bool(wanted[name].needs_write))
+    no_op_scores = names.map(lambda name: float(criteria[name].no_op_scores))
+    needs_write = names.map(lambda name: bool(criteria[name].needs_write))
     rows = [
         *_rows("airline", frame),
-        ("Pass@1 of doing nothing, %", number(float(is_no_op.groupby(names).first().mean()), 2, 100)),
+        ("Pass@1 of doing nothing, %", number(float(no_op_scores.groupby(names).first().mean()), 2, 100)),
         *_rows("airline_writes", frame[needs_write]),
         (
             "Successes on tasks where doing nothing scores, %",
-            number(float(is_no_op[frame["success"] == 1].mean()), 2, 100),
+            number(float(no_op_scores[frame["success"] == 1].mean()), 2, 100),
         ),
     ]
     return of_rows("audit_airline", ("Held-out", "Result"), rows, f"The held-out airline episodes of {folder.name}.")
 
 
+# each audit: its function, and the name and settings of its option
 AUDITS: Mapping[str, tuple[Callable[[Path, Any], Table], str, Mapping[str, Any]]] = {
     "tools": (tool_table, "--first", {"type": whole(0), "default": 100, "metavar": "N", "help": FIRST}),
     "trunks": (trunk_table, "--points", {"type": whole(1), "default": 5, "metavar": "N", "help": POINTS}),
@@ -145,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     kinds = parser.add_subparsers(dest="kind", required=True)
     for kind, (_, option, settings) in AUDITS.items():
         command = kinds.add_parser(kind, description=__doc__)
-        # a manifest names the folders around it, and a relative path may lack their names
+        # the checks of a run read the names of its parent folders, which a relative path may lack
         command.add_argument("folder", type=lambda folder: Path(folder).absolute(), metavar="RUN", help=FOLDER)
         command.add_argument("--format", choices=sorted(FORMATS), default="md", help="default: %(default)s, Markdown")
         command.add_argument(option, dest="option", **settings)

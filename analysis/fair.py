@@ -1,8 +1,8 @@
 """The study `fair` (configs/study/fair.yaml): its comparisons, from results/fair/predicted.json and the runs' frames,
 and the tables of docs/results/when.md.
 
-The page tests the comparisons of the primary family; all others are exploratory. A comparison over several tasks is of
-the mean over tasks, because the same warm starts and seeds run all of them.
+The page tests the comparisons of the primary family; all others are exploratory. Where a comparison has several tasks,
+each warm start and seed counts once, with its mean over the tasks.
 """
 
 import json
@@ -35,16 +35,17 @@ WALKS = ("walk_early", "walk_even", "walk_late")
 LEAST = 0.03
 """the smallest success difference of interest"""
 ROOM = 0.05
-"""a task has room for credit if state values, which are not charged, raise exact GRPO's success by at least this"""
-CONTEXTS_AGAINST = "grpo"
-"""GRPO on flattened history: a comparison with it tests contexts, and needs no room for credit"""
-MEASURED = {
+"""A task has room for credit if state values raise exact GRPO's success by at least this. The rollouts that estimate
+them are not charged to the budget."""
+FLATTENED = "grpo"
+"""GRPO on flattened history. A comparison with it is about contexts, so it needs no room for credit."""
+ROOM_COLUMNS = {
     "Untrained": ("before", "grpo_exact_room"),
     "Exact GRPO": ("after", "grpo_exact_room"),
     "State values": ("after", "state_values_room"),
 }
-"""evaluation and label of each column of the table of room"""
-SPENT = {
+"""when the run of a column of the table of room was evaluated, and the run's label"""
+COST_COLUMNS = {
     "Rollouts": ("rollouts", 1.0),
     "Generated tokens, k": ("generated_tokens", 1e-3),
     "Trained tokens, k": ("trained_tokens", 1e-3),
@@ -52,40 +53,41 @@ SPENT = {
     "Ties, %": ("ties", 100.0),
     "Seconds": ("training_seconds", 1.0),
 }
-"""the columns of the table of costs, and their scales"""
+"""column of `runs` and scale of each column of the table of costs"""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The success of one configuration minus that of another, predicted and measured."""
+    """The success of one configuration minus that of another, predicted and measured. Only tasks and warm starts with
+    room for credit count; if there are none, all count."""
 
     configuration: str
     against: str  # the configuration that is subtracted
-    tasks: tuple[str, ...]  # the difference is of their mean
+    tasks: tuple[str, ...]  # success is the mean over these
     low: float = nan  # predicted range; NaN without a prediction
     high: float = nan
     in_family: bool = False  # whether it is in the primary family
-    here: Interval | None = None  # for these warm starts; None without runs
-    elsewhere: Interval | None = None  # for other warm starts, which count as random
-    p: float = nan  # of no difference, for these warm starts
+    fixed_starts: Interval | None = None  # for other seeds of the same warm starts; None without runs
+    random_starts: Interval | None = None  # for other warm starts
+    p: float = nan  # of no difference, for the same warm starts
     adjusted: float | None = None  # p by Holm over the family; None outside the family
-    has_room: bool = True  # whether a task and warm start has room for credit; only those count, or all without any
+    has_room: bool = True  # whether any task and warm start has room for credit
 
     @property
     def verdict(self) -> str:
         """`above` or `below` if p < 0.05 and the mean is at least LEAST in size, `level` if the interval lies within
         LEAST of 0, otherwise `undecided`. `no room` without room for credit; NO_VALUE without runs."""
-        if self.here is None or not self.has_room:
-            return NO_VALUE if self.here is None else "no room"
+        if self.fixed_starts is None or not self.has_room:
+            return NO_VALUE if self.fixed_starts is None else "no room"
         p = self.p if self.adjusted is None else self.adjusted
-        if p < 0.05 and abs(self.here.mean) >= LEAST:
-            return "above" if self.here.mean > 0 else "below"
-        return "level" if self.here.low > -LEAST and self.here.high < LEAST else "undecided"
+        if p < 0.05 and abs(self.fixed_starts.mean) >= LEAST:
+            return "above" if self.fixed_starts.mean > 0 else "below"
+        return "level" if self.fixed_starts.low > -LEAST and self.fixed_starts.high < LEAST else "undecided"
 
     @property
     def is_covered(self) -> bool:
         """Whether the mean lies in its predicted range."""
-        return self.here is not None and self.low <= self.here.mean <= self.high
+        return self.fixed_starts is not None and self.low <= self.fixed_starts.mean <= self.high
 
 
 NOT_PREDICTED = [
@@ -124,10 +126,10 @@ def solved() -> pd.DataFrame:
 
 @cache
 def room_means() -> pd.DataFrame:
-    """Success on validation questions, [(task, warm start), column of MEASURED]."""
+    """Success on validation questions, [(task, warm start), column of ROOM_COLUMNS]."""
     runs = solved().mean(axis="columns").rename("success").reset_index()
     means = runs.pivot_table("success", ["task", "warm_start"], ["when", "label"])
-    return means.reindex(columns=list(MEASURED.values())).set_axis(list(MEASURED), axis="columns").dropna()
+    return means.reindex(columns=list(ROOM_COLUMNS.values())).set_axis(list(ROOM_COLUMNS), axis="columns").dropna()
 
 
 def places_with_room() -> pd.Index:
@@ -141,31 +143,33 @@ def estimates() -> list[Comparison]:
     """All comparisons in their order, measured if they have runs. Raises as `load_comparisons`."""
     planned = load_comparisons(RESULTS / "predicted.json") + NOT_PREDICTED
     with_room = places_with_room()
-    estimated = [_estimated(of, with_room) for of in planned]
-    adjusted = iter(holm([each.p for each in estimated if each.in_family and each.here]))
-    return [replace(each, adjusted=next(adjusted)) if each.in_family and each.here else each for each in estimated]
+    estimated = [_estimated(comparison, with_room) for comparison in planned]
+    in_family = [place for place, each in enumerate(estimated) if each.in_family and each.fixed_starts]
+    for place, adjusted in zip(in_family, holm([estimated[place].p for place in in_family]), strict=True):
+        estimated[place] = replace(estimated[place], adjusted=adjusted)
+    return estimated
 
 
-def _estimated(of: Comparison, with_room: pd.Index, outcome: str = PLANNED) -> Comparison:
+def _estimated(comparison: Comparison, with_room: pd.Index, outcome: str = PLANNED) -> Comparison:
     tables, results = {}, outcomes_of(*OUTCOMES[outcome])
-    for task in of.tasks:
-        ours, theirs = (("after", task, label) for label in (of.configuration, of.against))
+    for task in comparison.tasks:
+        ours, theirs = (("after", task, label) for label in (comparison.configuration, comparison.against))
         if ours in results.index and theirs in results.index:
             difference = pd.DataFrame(results.xs(ours) - results.xs(theirs))
             tables[task] = difference.dropna(how="all").dropna(axis="columns")
     if not any(map(len, tables.values())):
-        return of
+        return comparison
     table = pd.concat(tables, names=["task"])
-    is_counted = table.droplevel("seed").index.isin(with_room) | (of.against == CONTEXTS_AGAINST)
+    is_counted = table.droplevel("seed").index.isin(with_room) | (comparison.against == FLATTENED)
     by_place = (table[is_counted] if is_counted.any() else table).groupby(["warm_start", "seed"])
     present = by_place.size()
     # without warm starts and seeds that lack a run on one of the tasks
     means = by_place.mean()[present == present.groupby("warm_start").transform("max")]
     values, warm_starts = means.to_numpy(), list(means.index.get_level_values("warm_start"))
     return replace(
-        of,
-        here=interval(values, strata=warm_starts),
-        elsewhere=over_seeds(means.mean(axis="columns").groupby("warm_start").mean()),
+        comparison,
+        fixed_starts=interval(values, strata=warm_starts),
+        random_starts=over_seeds(means.mean(axis="columns").groupby("warm_start").mean()),
         p=p_value([values / values.size], warm_starts),
         has_room=bool(is_counted.any()),
     )
@@ -176,7 +180,8 @@ def _estimated(of: Comparison, with_room: pd.Index, outcome: str = PLANNED) -> C
 
 @cache
 def _texts() -> pd.DataFrame:
-    """One row per comparison: the columns of the family's table, and in `in` its table."""
+    """One row per comparison, with the columns of the family's table. The last column, `in`, names the table that shows
+    the row: family, walk or other."""
     rows = []
     for each in estimates():
         low, high = (number(end, 1, 100, sign=True) for end in (each.low, each.high))
@@ -185,11 +190,11 @@ def _texts() -> pd.DataFrame:
             "Comparison": f"{title_of(each.configuration)} minus {title_of(each.against)}",
             "Task": "the three walks" if each.tasks == WALKS else ", ".join(TASKS[task] for task in each.tasks),
             "Predicted": "not predicted" if isnan(each.low) else f"{low} to {high}",
-            "These warm starts": NOT_RUN if each.here is None else percent(each.here, sign=True),
-            "Other warm starts": percent(each.elsewhere, sign=True),
+            "These warm starts": NOT_RUN if each.fixed_starts is None else percent(each.fixed_starts, sign=True),
+            "Other warm starts": percent(each.random_starts, sign=True),
             "p": "< 0.001" if p < 0.001 else number(p, 3),
             "Verdict": each.verdict,
-            "Covered": NO_VALUE if each.here is None else "yes" if each.is_covered else "no",
+            "Covered": NO_VALUE if each.fixed_starts is None else "yes" if each.is_covered else "no",
         }
         is_of_one_walk = len(each.tasks) == 1 and each.tasks[0] in WALKS
         rows.append({**row, "in": "family" if each.in_family else "walk" if is_of_one_walk else "other"})
@@ -217,7 +222,7 @@ def _in_outcomes(kind: str, columns: list[str]) -> pd.DataFrame:
     for (_, row), each in zip(texts.iterrows(), estimates(), strict=True):
         if row["in"] == kind:
             task = row["Task"] + ("" if each.has_room else ", no room")
-            cells = {name: percent(_estimated(each, with_room, name).here, sign=True) for name in OUTCOMES}
+            cells = {name: percent(_estimated(each, with_room, name).fixed_starts, sign=True) for name in OUTCOMES}
             rows.append({"Comparison": row["Comparison"], "Task": task, **row[columns], **cells})
     return pd.DataFrame(rows)
 
@@ -227,7 +232,7 @@ def score() -> pd.DataFrame:
     rows = []
     for name, in_family in (("The family", True), ("Exploratory", False)):
         chosen = [each for each in estimates() if each.in_family == in_family and not isnan(each.low)]
-        errors = [abs(each.here.mean - (each.low + each.high) / 2) for each in chosen if each.here]
+        errors = [abs(each.fixed_starts.mean - (each.low + each.high) / 2) for each in chosen if each.fixed_starts]
         if errors:
             covered = f"{sum(each.is_covered for each in chosen)} of {len(errors)}"
             rows.append((name, covered, number(sum(errors) / len(errors), 1, 100)))
@@ -235,8 +240,8 @@ def score() -> pd.DataFrame:
 
 
 def room() -> pd.DataFrame:
-    """Success on validation questions as a mean over warm starts, and the gain from uncharged state values on each warm
-    start; in brackets where it is less than ROOM."""
+    """Mean success on validation questions, and how much state values add on each warm start. Gains below ROOM are in
+    brackets."""
     counted, rows = places_with_room(), []
     by_task = dict(iter(room_means().groupby("task")))
     for task in (task for task in TASKS if task in by_task):
@@ -255,12 +260,12 @@ def costs() -> pd.DataFrame:
     runs = _frames().runs
     is_on_walk = runs["experiment"].str.startswith(tuple(f"{task}_toy" for task in WALKS))
     runs, ties = runs[is_on_walk & runs["label"].isin(labels)], _frames().steps.groupby("run")["ties"].mean()
-    means = runs.assign(ties=runs["run"].map(ties)).groupby("label")[[name for name, _ in SPENT.values()]].mean()
-    ends = {name: outcomes_of(*outcome).mean(axis="columns").loc["after"] for name, outcome in OUTCOMES.items()}
-    reached = {name: values.loc[list(WALKS)].groupby("label").mean() for name, values in ends.items()}
+    means = runs.assign(ties=runs["run"].map(ties)).groupby("label")[[name for name, _ in COST_COLUMNS.values()]].mean()
+    by_run = {name: outcomes_of(*outcome).mean(axis="columns").loc["after"] for name, outcome in OUTCOMES.items()}
+    by_label = {name: values.loc[list(WALKS)].groupby("label").mean() for name, values in by_run.items()}
     rows = []
     for label, row in means.iterrows():
-        spent = {title: number(row[name], 0, scale) for title, (name, scale) in SPENT.items()}
-        results = {name: number(values[label], 1, 100) for name, values in reached.items()}
+        spent = {title: number(row[name], 0, scale) for title, (name, scale) in COST_COLUMNS.items()}
+        results = {name: number(values[label], 1, 100) for name, values in by_label.items()}
         rows.append({"Configuration": title_of(str(label)), **results, **spent})
     return pd.DataFrame(rows)

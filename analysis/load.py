@@ -3,35 +3,8 @@
     frames = load(Path("results", "reference"))     every finished run below a folder
     for label, group in groups(frames).items():     a configuration: its runs, by experiment and seed
 
-`runs` has one row per run:
-    run                    <experiment>/<name>, such as toy_math/rtpo-seed10; the key of all frames
-    experiment, label, ... and the manifest's other fields (`run_folder.COPIED` and OPTIONAL)
-    folder                 empty for runs kept as Parquet
-    config, model_sha256   JSON; learning_rate, logical_cpus and budget (rollouts) are plain
-    training_seconds       without evaluation; also wall_seconds and seconds_<phase>
-    rollouts, ...          and all other numbers of the ledger; is_finished
-`steps` has one row per update, or one with update NA for a step without updates:
-    success, mean_reward, tasks, success_rollouts             of the step; success is over success_rollouts
-    rollouts, generated_tokens, wall_seconds, seconds_<phase> totals up to the end of the step
-    sampled_rollouts, sampled_turns, sampled_tokens           of the step
-    algorithm/<name>                                          of the step, logged by the algorithm
-    rows, trained_tokens, ... (`run_folder.UPDATE_COLUMNS`)   of the update
-    kl, kl_context, kl_engine                                 of the update: k1 in nats per token, and its two parts
-    ties                                                      of the update: share of groups whose advantages are all 0
-    kl_<k>, kl_context_<k>, kl_engine_<k>, ties_<k>           of turn k
-`answers` has one row per sample of a question, in a run's own evaluations (benchmark NA) and on benchmarks:
-    question, sample, step, split, grade, termination, turns, generated_tokens
-    when, mode             before, during, after; sampled, paper, greedy
-    reward                 NaN unless graded
-    attempted, executed, ok, writes                           calls over all tools
-    is_cut, is_ended       a turn or the context met its limit; the policy or the user ended the episode
-    audit, meta            JSON; qa_<score> on benchmarks
-`benchmarks` has one row per evaluation of a run on a benchmark:
-    folder, policy_version, samples, questions, rollout_context
-    decoding               JSON
-    alike                  checksum of the fields in which compared evaluations must agree
-
-NaN and NA mark missing values. `load_run(folder, finished=False)` also loads a run that has not ended.
+analysis/columns.py lists the columns: `runs` has a row per run, `steps` per update, `answers` per sample of a question,
+and `benchmarks` per evaluation on a benchmark. NaN and NA mark missing values.
 """
 
 import json
@@ -44,8 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.columns import COLUMNS
 from analysis.looks import by_number, styles
-from analysis.run_folder import COPIED, run_rows
+from analysis.run_folder import run_rows
 from rtpo.core.files import SUMS, disk_errors, flush, partial_of, sha256, write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
@@ -54,33 +28,16 @@ from rtpo.run.differences import ADDED, OWN_SETTINGS, is_same
 from rtpo.run.kept import check_columns, check_kept, is_kept, new_sums, parquet_of
 from rtpo.run.naming import setting, settings_in
 
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "runs": (
-        *("run", "folder", *COPIED, "name", "is_finished", "rollouts", "budget", "learning_rate", "training_seconds"),
-        *("logical_cpus", "config"),
-    ),
-    "steps": (
-        *("run", "step", "tasks", "success", "mean_reward", "rollouts", "generated_tokens", "wall_seconds"),
-        *("seconds_evaluate", "sampled_rollouts", "sampled_turns", "sampled_tokens", "update", "rows"),
-        *("trained_tokens", "entropy", "residual", "ties", "kl", "kl_context", "kl_engine"),
-    ),
-    "answers": ("run", "benchmark", "when", "mode", "step", "split", "question", "sample", "grade", "reward"),
-    "benchmarks": (
-        *("run", "benchmark", "folder", "of_run", "policy_version", "samples", "questions", "rollout_context"),
-        *("decoding", "alike"),
-    ),
-}
-"""columns that every frame and Parquet file must have, even without rows"""
 QUESTION = ["run", "when", "mode", "step", "split", "question"]
-WARM_START = (
+WARM_START_FIELDS = (
     *("experiment_name", "model", "model_sha256"),
     *("verl.trainer.experiment_name", "verl.actor_rollout_ref.model.path"),
 )
+"""fields of a configuration that name its warm start"""
 
 
 class Frames:
-    """Runs, their steps, answers and evaluations on benchmarks, with the columns named above. Do not change a frame. A
-    selection (`of`) takes its rows when a frame is first read."""
+    """Runs, their steps, answers and evaluations on benchmarks. Do not change a frame in place."""
 
     runs: pd.DataFrame
     steps: pd.DataFrame
@@ -92,7 +49,7 @@ class Frames:
         self.names: list[str] = list(self.runs["run"])
         self._whole, self._by_run = self, {name: frame.groupby("run") for name, frame in frames.items()}
 
-    def of(self, runs: Iterable[str]) -> "Frames":
+    def select(self, runs: Iterable[str]) -> "Frames":
         """These runs, in this order. Raises KeyError for an unknown run."""
         names = list(runs)
         if names == self.names:
@@ -104,18 +61,19 @@ class Frames:
         return part
 
     def __getattr__(self, name: str) -> Any:
+        # a selection takes a frame's rows when that frame is first read
         if name not in COLUMNS:
             raise AttributeError(name)
         self.__dict__[name] = self._rows(name)
         return self.__dict__[name]
 
     def _rows(self, name: str) -> pd.DataFrame:
-        by_run, none = self._by_run[name], np.empty(0, np.int64)
-        return by_run.obj.iloc[np.concatenate([none, *(by_run.indices.get(run, none) for run in self.names)])]
+        by_run, no_rows = self._by_run[name], np.empty(0, np.int64)
+        return by_run.obj.iloc[np.concatenate([no_rows, *(by_run.indices.get(run, no_rows) for run in self.names)])]
 
     def where(self, **values: object) -> "Frames":
         """The runs with these values: `frames.where(experiment="reference", label="rtpo")`."""
-        return self.of(self.runs["run"][(self.runs[list(values)] == pd.Series(values)).all(axis=1)])
+        return self.select(self.runs["run"][(self.runs[list(values)] == pd.Series(values)).all(axis=1)])
 
     @property
     def label(self) -> str:
@@ -130,12 +88,13 @@ class Frames:
 
     @property
     def questions(self) -> pd.DataFrame:
-        """Each question of the runs' own evaluations, indexed by QUESTION: numbers of `samples` and `graded` samples,
-        and of the graded ones the share with reward 1 (`success`) and the mean `reward`, NaN without any."""
+        """The runs' own evaluations by question, indexed by QUESTION. Columns: the numbers of `samples` and of `graded`
+        samples; over graded samples the share with reward 1 (`success`) and the mean `reward`."""
         return self.derived(_questions)
 
     def derived(self, make: "Callable[[Frames], pd.DataFrame]") -> pd.DataFrame:
-        """The rows of these runs in a frame that `make` computes once for all runs, with `run` in its index."""
+        """The rows of these runs in `make(frames)`, which must have `run` in its index. The result is cached: `make` is
+        called once, with the frames from which these runs were selected."""
         if make.__name__ not in self._by_run:
             self._by_run[make.__name__] = make(self._whole).groupby("run")
         return self._rows(make.__name__)
@@ -175,8 +134,8 @@ def find(folder: Path, pattern: str) -> list[Path]:
 
 
 def load_run(folder: Path, finished: bool = True) -> Frames:
-    """The frames of one run. finished=False also reads a run without a manifest, as far as its lines are whole. Raises
-    DataError for a folder without a run, and for damaged or changed records."""
+    """The frames of one run. finished=False also reads a run that has not ended. Raises DataError for a folder without
+    a run, and for damaged or changed records."""
     rows = run_rows(folder, finished)
     columns = {name: dict.fromkeys(chain(known, *rows[name])) for name, known in COLUMNS.items()}
     return Frames({name: pd.DataFrame(rows[name], columns=list(columns[name])) for name in COLUMNS})
@@ -187,7 +146,7 @@ def concat(parts: Sequence[Frames]) -> Frames:
     if len(parts) == 1:
         return parts[0]
     first = {name: part for part in reversed(parts) for name in part.names}
-    new = [part.of(name for name in part.names if first[name] is part) for part in parts]
+    new = [part.select(name for name in part.names if first[name] is part) for part in parts]
     return Frames({name: _joined([getattr(part, name) for part in new]) for name in COLUMNS})
 
 
@@ -236,9 +195,9 @@ def _read_parquet(folder: Path, _sums: str) -> Frames:
 
 
 def keep(frames: Frames, folder: Path) -> Frames:
-    """Add runs to the Parquet files of a folder; runs already in it stay unchanged. All new files are complete beside
-    the old ones before the first replacement; SHA256SUMS is replaced last. An interrupted replacement is completed
-    first. Raises MachineError if the disk fails; the earlier files are then unchanged."""
+    """Add runs to the Parquet files of a folder; runs already in it stay unchanged. Returns all runs. Raises
+    MachineError if the disk fails; the earlier files are then unchanged."""
+    # all new files are written before the first one replaces an old file; an interrupted replacement is completed first
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder)
@@ -276,19 +235,21 @@ def _replace(folder: Path) -> None:
 # configurations
 
 
-def groups(frames: Frames, own: Collection[str] = OWN_SETTINGS) -> dict[str, Frames]:
-    """Runs by label, in the order of `analysis.looks`, sorted by experiment and seed. own: fields of the configuration
-    in which the runs of a label may differ. Raises DataError if they differ in another field or in the model's weights,
-    and if two runs of an experiment share a seed."""
+def groups(frames: Frames, may_differ: Collection[str] = OWN_SETTINGS) -> dict[str, Frames]:
+    """Runs by label, in the order of `analysis.looks`; those of a label by experiment and seed.
+
+    The runs of a label have the same configuration, except for the fields `may_differ`. Raises DataError if they differ
+    in another field or in the model's weights, and if two runs of a label and experiment share a seed.
+    """
     runs = frames.runs.sort_values(["experiment", "seed"])
     by_label = {label: runs[runs["label"] == label] for label in styles(runs["label"].unique())}
     for each in by_label.values():
-        _check_alike(each, own)
-    return {label: frames.of(by_label[label]["run"]) for label in _by_value(by_label)}
+        _check_alike(each, may_differ)
+    return {label: frames.select(by_label[label]["run"]) for label in _by_value(by_label)}
 
 
 def _by_value(runs: Mapping[str, pd.DataFrame]) -> list[str]:
-    """The labels by method, then by the values of all fields that any label sets, read from the configurations."""
+    """The labels in order of their methods; those of a method by the values of the fields that labels set."""
     methods = list(dict.fromkeys(label.partition(",")[0] for label in runs))
     if not (names := sorted({name for label in runs for name in settings_in(label)})):
         return list(runs)
@@ -301,23 +262,24 @@ def _by_value(runs: Mapping[str, pd.DataFrame]) -> list[str]:
     return sorted(runs, key=key)
 
 
-def over_warm_starts(frames: Frames, own: Collection[str] = ()) -> dict[str, Frames]:
+def over_warm_starts(frames: Frames, may_differ: Collection[str] = ()) -> dict[str, Frames]:
     """Runs of one task by label, where each experiment has its own warm start. Raises DataError as `groups` does, and
     if an experiment has several models."""
     models = frames.runs.groupby("experiment")["model_sha256"].nunique()
     if (several := models[models > 1]).size:
         raise DataError(f"the runs of {several.index[0]} started from different weights: give each its own folder.")
-    return groups(frames, (*OWN_SETTINGS, *WARM_START, *own))
+    return groups(frames, (*OWN_SETTINGS, *WARM_START_FIELDS, *may_differ))
 
 
-def _check_alike(runs: pd.DataFrame, own: Collection[str]) -> None:
+def _check_alike(runs: pd.DataFrame, may_differ: Collection[str]) -> None:
     twins = runs[runs.duplicated(["experiment", "seed"], keep=False)]
     if len(twins):
         raise DataError(f"{' and '.join(twins['run'])} have the same label and seed: delete one.")
+    ignored = tuple(f"{field}." for field in may_differ)
     first, *others = [{**_flat(row.config), "model_sha256": row.model_sha256} for row in runs.itertuples()]
     for name, other in zip(runs["run"].iloc[1:], others, strict=True):
-        different = [key for key in sorted(first.keys() | other.keys()) if not is_same(first.get(key), other.get(key))]
-        if different := [key for key in different if not f"{key}.".startswith(tuple(f"{field}." for field in own))]:
+        compared = (key for key in sorted(first.keys() | other.keys()) if not f"{key}.".startswith(ignored))
+        if different := [key for key in compared if not is_same(first.get(key), other.get(key))]:
             what = "; ".join(f"{key}, {first.get(key)!r} and {other.get(key)!r}" for key in different)
             raise DataError(f"{runs['run'].iloc[0]} and {name} have one label and differ in {what}: label them apart.")
 

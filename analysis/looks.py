@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import yaml
 
-Line = Literal["-", "--", "-.", ":", ""] | tuple[float, tuple[float, ...]]
+LineStyle = Literal["-", "--", "-.", ":", ""] | tuple[float, tuple[float, ...]]
 
 WIDTH = 1.1
 """line width in points"""
@@ -17,7 +17,7 @@ THICK, THIN = 1.5, 0.8
 """line widths in the paper's figures: its methods, and controls"""
 
 
-def _line(line: Any) -> Line:
+def _line(line: Any) -> LineStyle:
     """A line style of looks.yaml as matplotlib's."""
     return (line[0], tuple(line[1:])) if isinstance(line, list) else line
 
@@ -28,8 +28,8 @@ TASKS: dict[str, str] = _FILE["tasks"]
 PALETTE: dict[str, str] = _FILE["palette"]
 BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS = list(PALETTE.values())
 MARKERS: list[str] = _FILE["markers"]
-LINES: list[Line] = list(map(_line, _FILE["lines"]))
-LOOKS: dict[str, tuple[str, str, Line]] = {
+LINES: list[LineStyle] = list(map(_line, _FILE["lines"]))
+LOOKS: dict[str, tuple[str, str, LineStyle]] = {
     label: (PALETTE[colour], marker, _line(line)) for label, (colour, marker, line) in _FILE["looks"].items()
 }
 
@@ -42,7 +42,7 @@ class Style:
     title: str
     colour: str
     marker: str
-    line: Line
+    line: LineStyle
 
 
 def styles(labels: Iterable[str]) -> dict[str, Style]:
@@ -60,7 +60,7 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     for rank, label in enumerate(order):
         if label in present:
             method = method_of(label)
-            colour, marker, line = LOOKS.get(method, look_at(methods.index(method)))
+            colour, marker, line = LOOKS.get(method, look_by_rank(methods.index(method)))
             taken = {each.line for each in shown.values() if (each.colour, each.marker) == (colour, marker)}
             line = next((other for other in (line, *LINES) if other not in taken), line)
             shown[label] = Style(rank, title_of(label, shared), colour, marker, line)
@@ -68,7 +68,8 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 
 
 def method_of(label: str) -> str:
-    """The method of a label: the label without its fields, or its nearest base (`base_of`) that has a look."""
+    """The method that gives a label its look: the label without its fields, or the nearest configuration below it
+    (`base_of`) that has a look."""
     label = label.partition(",")[0]
     while label not in LOOKS and (base := base_of(label)) is not None:
         label = base
@@ -95,6 +96,6 @@ def by_number(label: str) -> list[str | float]:
     return [float(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
-def look_at(rank: int) -> tuple[str, str, Line]:
+def look_by_rank(rank: int) -> tuple[str, str, LineStyle]:
     """Colour, marker and line by rank alone. With 7 colours and 8 markers, 56 successive ranks differ."""
     return COLOURS[rank % len(COLOURS)], MARKERS[rank % len(MARKERS)], LINES[rank % len(LINES)]

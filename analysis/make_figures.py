@@ -21,7 +21,7 @@ from analysis.figures.paper import FIGURES, Source, profiles, toy_study
 from analysis.figures.runs import draw_run, draw_training, training_figure
 from analysis.load import experiment, groups
 from analysis.plots import every_format, is_stale, save
-from analysis.tables import told_stale
+from analysis.tables import report_stale
 from analysis.theory import map_figure
 from analysis.theory.theorem_figures import theory_1, theory_2, theory_3
 from rtpo.errors import DataError
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     output, faults = options.output or options.results / "figures", list[str]()
     if options.check:
         stale = [DOCS / name for name, draw in pictures().items() if is_stale(DOCS / name, draw)]
-        return told_stale(stale, "python analysis/make_figures.py --docs")
+        return report_stale(stale, "python analysis/make_figures.py --docs")
     if options.docs:
         files = [file for name, draw in pictures().items() for file in save(draw, [DOCS / name])]
     elif options.run:
@@ -57,8 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
     elif options.experiment:
         files = draw_training(options.results, options.experiment, output)
     else:
-        of_profiles, faults = profiles(options.results)
-        sources = [toy_study(options.results), *of_profiles]
+        profile_sources, faults = profiles(options.results)
+        sources = [toy_study(options.results), *profile_sources]
         files = draw_figures(sources, [options.figure] if options.figure else list(FIGURES), output)
     print(*files, sep="\n", file=sys.stdout if files else sys.stderr)
     for fault in faults:

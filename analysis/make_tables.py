@@ -15,7 +15,7 @@ from pathlib import Path
 from analysis.paper import pages
 from analysis.paper.tables import all_tables, named
 from analysis.run_table import COLUMNS, files_of, folder_table, run_table, short
-from analysis.tables import changed, markdown, told_stale, write
+from analysis.tables import changed, markdown, report_stale, write
 from rtpo.core.names import missing_file
 from rtpo.run.cli import Parser, command, folder
 
@@ -46,17 +46,17 @@ def main(arguments: list[str] | None = None) -> int:
         (whole, faults), paper = all_tables(results), output / "paper"
         return pages.check(whole, paper, COMMAND, faults) if options.check else pages.save(whole, paper, faults)
     if options.table is not None:
-        again, table = f"{COMMAND} --table {options.table}", named(results, options.table)
+        this_command, table = f"{COMMAND} --table {options.table}", named(results, options.table)
         shown, files = pages.layouts([table]), pages.files_of([table], output / "paper")
     else:
-        again = f"{COMMAND} {' '.join(map(str, options.folders)) or f'--experiment {options.experiment}'}"
+        this_command = f"{COMMAND} {' '.join(map(str, options.folders)) or f'--experiment {options.experiment}'}"
         columns = [] if options.columns in (None, "all") else options.columns.split(",")
         of_folders = folder_table(options.folders, columns) if options.folders else None
         runs = of_folders or run_table(results, options.experiment, columns)
         is_whole = options.columns is not None
         shown, files = [runs if is_whole else short(runs)], files_of(runs, output, whole=is_whole)
     if options.check:
-        return told_stale(changed(files), again)
+        return report_stale(changed(files), this_command)
     write(files)
     print(*map(markdown, shown), *files, sep="\n")
     return 0

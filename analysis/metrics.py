@@ -1,7 +1,7 @@
 """The measurements in tables and figures, as functions of frames (analysis/load.py).
 
-A configuration is the `Frames` of its runs. A number per run is a series indexed by run. Runs are paired by experiment,
-which has one warm start, and by seed.
+A configuration is the `Frames` of its runs. A number per run is a series indexed by run. Runs with the same experiment
+and seed are paired; the runs of an experiment have one warm start.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,8 @@ SECONDS = "seconds_"
 """prefix of the seconds of a phase"""
 PROGRESS = ("rollouts", "generated_tokens", "seconds")
 """cumulative cost at the end of a step; seconds exclude evaluation"""
-PLACE = ["experiment", "seed"]
+PAIRING = ["experiment", "seed"]
+"""columns in which paired runs agree"""
 
 
 @lru_cache(maxsize=2048)
@@ -50,7 +51,7 @@ def held_out(group: Frames, when: str, mode: str) -> pd.DataFrame | None:
 
 @lru_cache(maxsize=2048)
 def _places(group: Frames) -> pd.MultiIndex:
-    return pd.MultiIndex.from_frame(group.runs[PLACE])
+    return pd.MultiIndex.from_frame(group.runs[PAIRING])
 
 
 def success(evaluation: pd.DataFrame) -> Interval | None:
@@ -90,12 +91,12 @@ def _mean(table: pd.DataFrame, share: bool = False) -> Interval | None:
 def paired(first: Frames, second: Frames) -> tuple[Frames, Frames]:
     """The runs of both groups that share an experiment and seed, in the same order; empty without such pairs. Raises
     DataError for a pair that started from different weights."""
-    runs, others = (group.runs[["run", "model_sha256", *PLACE]] for group in (first, second))
-    pairs = runs.merge(others, on=PLACE, suffixes=("", "_other"))
+    runs, others = (group.runs[["run", "model_sha256", *PAIRING]] for group in (first, second))
+    pairs = runs.merge(others, on=PAIRING, suffixes=("", "_other"))
     unlike = pairs[pairs["model_sha256"] != pairs["model_sha256_other"]]
     for run, other in zip(unlike["run"], unlike["run_other"], strict=True):
         raise DataError(f"{run} and {other} started from different weights: an experiment has one warm start.")
-    return first.of(pairs["run"]), second.of(pairs["run_other"])
+    return first.select(pairs["run"]), second.select(pairs["run_other"])
 
 
 # training
@@ -169,8 +170,8 @@ def whole_steps(frames: Frames) -> pd.DataFrame:
 
 
 def spread(table: pd.DataFrame, where: Literal["all", "any"] = "all") -> pd.DataFrame:
-    """x (the index), mean, low and high over the columns, which are runs. where: a row needs a value in all or in
-    any."""
+    """Mean, low and high over runs, [x, run], with the index as column `x`. where: whether a row needs a value in all
+    runs or in any."""
     table = table.dropna(how="any" if where == "all" else "all")
     columns = {"mean": table.mean(axis=1), "low": table.min(axis=1), "high": table.max(axis=1)}
     return pd.DataFrame({"x": table.index.to_numpy(float), **{k: v.to_numpy(float) for k, v in columns.items()}})
@@ -217,22 +218,22 @@ def by_turn(group: Frames, key: str = "kl") -> pd.DataFrame:
 def held_out_curve(group: Frames, mode: str = "sampled") -> pd.DataFrame:
     """Held-out success in a mode against PROGRESS: mean, and low and high of the 95 % interval over runs and questions.
 
-    Success on each question, and each cost, are interpolated between a run's evaluations at common numbers of rollouts
-    (`_common_points`). Tokens and seconds are means over runs. Empty if a run has no evaluation. Raises DataError
-    unless all evaluations have the same questions.
+    Runs are evaluated at different numbers of rollouts, so costs and success on each question are interpolated to
+    common numbers. Tokens and seconds are means over runs. Empty if a run has no evaluation. Raises DataError unless
+    all evaluations have the same questions.
     """
     columns = pd.Index([*PROGRESS, "mean", "low", "high"])
-    curves = [_evaluations(group.of([name]), mode) for name in group.names]
-    if not curves or not min(len(used) for used, _ in curves):
+    curves = [_evaluations(group.select([name]), mode) for name in group.names]
+    if not curves or not min(len(costs) for costs, _ in curves):
         return pd.DataFrame(columns=columns, dtype=float)
     if any(not table.columns.equals(curves[0][1].columns) for _, table in curves):
         raise DataError(f"The runs of {group.label!r} were evaluated on different questions: use the same questions.")
-    points = _common_points([used["rollouts"].to_numpy() for used, _ in curves])
-    costs = np.mean([_at(points, used, used) for used, _ in curves], axis=0)
-    tables = np.stack([_at(points, used, table) for used, table in curves])
+    points = _common_points([costs["rollouts"].to_numpy() for costs, _ in curves])
+    mean_costs = np.mean([_at(points, costs, costs) for costs, _ in curves], axis=0)
+    tables = np.stack([_at(points, costs, table) for costs, table in curves])
     graded = ~np.isnan(tables).any(axis=(0, 1))
     rows = []
-    for place, cost in enumerate(costs):
+    for place, cost in enumerate(mean_costs):
         share = interval(tables[:, place, graded], strata=list(group.runs["experiment"]), share=True)
         rows.append([*cost, share.mean, share.low, share.high])
     return pd.DataFrame(rows, columns=columns)
@@ -246,15 +247,15 @@ def _evaluations(run: Frames, mode: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     success = table.unstack(["split", "question"]).sort_index(axis=1).droplevel("when")
     success = success[~success.index.duplicated()].sort_index()
     steps = run.steps.drop_duplicates("step").set_index("step")
-    used = pd.DataFrame({key: steps[key] for key in PROGRESS[:2]})
-    used["seconds"] = steps["wall_seconds"] - steps["seconds_evaluate"] if len(steps) else 0.0
-    used.loc[0] = 0.0
-    return used.loc[success.index].astype(float), success
+    costs = pd.DataFrame({key: steps[key] for key in PROGRESS[:2]})
+    costs["seconds"] = steps["wall_seconds"] - steps["seconds_evaluate"] if len(steps) else 0.0
+    costs.loc[0] = 0.0
+    return costs.loc[success.index].astype(float), success
 
 
-def _at(points: npt.NDArray[np.float64], used: pd.DataFrame, values: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """`values`, [evaluations, columns], interpolated to the rollouts `points`."""
-    weights = np.stack([np.interp(points, used["rollouts"], row) for row in np.eye(len(used))], axis=1)
+def _at(points: npt.NDArray[np.float64], costs: pd.DataFrame, values: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """`values`, [evaluations, columns], interpolated to the numbers of rollouts `points`."""
+    weights = np.stack([np.interp(points, costs["rollouts"], row) for row in np.eye(len(costs))], axis=1)
     return np.asarray(weights @ values.to_numpy())
 
 

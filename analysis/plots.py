@@ -29,8 +29,8 @@ TOY_SCALE = "Toy-scale runs, not the paper's results."
 TWO_COLUMNS, ONE_COLUMN = 7.2, 3.5
 """inches"""
 BAND_ALPHA = 0.1
-LETTERS = 144
-"""in a line of text under a figure"""
+NOTE_WIDTH = 144
+"""letters in a line of the note under a figure"""
 MARK_SIZES = {"*": 7.0, "P": 5.2, "X": 5.2}
 MARK_SIZE = 4.2
 MARKS = 4
@@ -40,7 +40,7 @@ SIDE_STEP = 0.05
 Entry = tuple[Artist, str]
 """an entry of a legend"""
 Framed = Callable[[Axes], object]
-"""a function that sets limits or adds to a panel after its lines"""
+"""a function that changes a panel after its lines are drawn: it sets limits, or adds marks"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def sheet(
         axes.set_title(f"({letter}) {panel.title}")
     if entries:
         add_legend(figure, entries, columns)
-    figure.supxlabel(textwrap.fill(note, LETTERS, break_on_hyphens=False), fontsize=6.5, color="0.35")
+    figure.supxlabel(textwrap.fill(note, NOTE_WIDTH, break_on_hyphens=False), fontsize=6.5, color="0.35")
     return figure
 
 
@@ -185,19 +185,19 @@ def scaled(values: pd.DataFrame, unit: float) -> pd.DataFrame:
     return values.assign(**{name: unit * values[name] for name in ("mean", "low", "high")})
 
 
-def shifted(values: pd.DataFrame, place: int, several: int) -> pd.DataFrame:
-    """Values moved along x, so that the marks of several configurations stand side by side."""
-    return values.assign(x=values["x"] + SIDE_STEP * (place - (several - 1) / 2))
+def shifted(values: pd.DataFrame, place: int, curves: int) -> pd.DataFrame:
+    """Values moved along x, so that the marks of curves configurations stand side by side."""
+    return values.assign(x=values["x"] + SIDE_STEP * (place - (curves - 1) / 2))
 
 
-def spread_marks(count: int, place: int, several: int) -> range:
-    """Positions of about MARKS marks on a curve, staggered between several curves."""
-    every = max(1, count // MARKS)
-    return range(min(place * every // several, max(count - 1, 0)), count, every)
+def spread_marks(points: int, place: int, curves: int) -> range:
+    """Positions of about MARKS marks on a curve of so many points, staggered between several curves."""
+    every = max(1, points // MARKS)
+    return range(min(place * every // curves, max(points - 1, 0)), points, every)
 
 
 def around(matched: float, least: float) -> Framed:
-    """A panel function: draw the value without mismatch, with a margin, on a y axis that spans at least `least`."""
+    """Draws a line at `matched`, the value without mismatch, and makes the y axis span at least `least`."""
 
     def make_room(axes: Axes) -> None:
         axes.axhline(matched, color="0.6", linewidth=0.6, zorder=1)

@@ -1,15 +1,17 @@
-"""The records of one run as rows of the frames of analysis/load.py. Damaged or changed files raise DataError, which
+"""The records of one run as rows of the frames (analysis/columns.py). Damaged or changed files raise DataError, which
 names the file and the line or fields."""
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from analysis.columns import COLUMNS, AnswerRow, BenchmarkRow, ManifestFields, RunRow, StepRow, UpdateRow
 from rtpo.core.files import whole_lines
 from rtpo.core.names import counted
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
@@ -19,17 +21,15 @@ from rtpo.run.reading import json_object, no_run, read_config, read_manifest, re
 from rtpo.run.records import SCHEMA
 from rtpo.types import Termination
 
-COPIED = (
-    *("experiment", "run", "label", "algorithm", "task", "seed", "profile", "rollout_context", "training_context"),
-    *("model", "model_sha256", "steps", "policy_version", "wall_seconds"),
-)
-"""fields that `runs` takes from the manifest, like OPTIONAL, which old manifests lack"""
-OPTIONAL = ("commit", "dirty", "code_sha256", "started", "ended", "ended_by")
+MANIFEST_KEYS = tuple(field.name for field in fields(ManifestFields))
+"""keys that `runs` copies from the manifest"""
+NEEDED_KEYS = ("run", *(key for key in MANIFEST_KEYS if key in COLUMNS["runs"]), "ledger", "files")
+"""keys that every manifest must have"""
 LEDGER_KEYS = ("budget", "rollouts", "generated_tokens", "optimizer_steps", "seconds")
 BENCHMARK_KEYS = (
     *("benchmark", "checkpoint", "panel", "samples", "decoding", "rollout_context", "limits", "settings", "files"),
 )
-ALIKE = ("panel", "samples", "decoding", "limits", "settings")
+COMPARED_KEYS = ("panel", "samples", "decoding", "limits", "settings")
 """fields in which evaluations must agree to be compared"""
 EPISODE_KEYS = ("grade", "reward", "detail", "termination", "turns", "cut_turns", "generated_tokens", "calls")
 LINE_KEYS = {
@@ -40,32 +40,31 @@ LINE_KEYS = {
     "samples.jsonl": ("uid", "sample", "qa", *EPISODE_KEYS),
     "paths.jsonl": ("step", "parent", "start_k", "task", *EPISODE_KEYS),
 }
+"""keys that every line of a file must have"""
 UPDATE_KEYS = ("rows", "trained_turns", "trained_tokens")
+"""keys that every update of a step must have"""
 TRAINED_KEYS = ("mismatch/kl_k1", "mismatch/context/kl_k1", "zero_advantage")
-STEP_COLUMNS = ("success", "mean_reward", "rollouts", "generated_tokens", "wall_seconds")
-UPDATE_COLUMNS = (
-    *("rows", "trained_tokens", "tied_rows", "optimizer_steps", "lr", "grad_norm", "clip_fraction"),
-    *("entropy", "residual"),
-)
+"""keys that an update with rows must also have"""
 KL_PARTS = {"": "", "_context": "context/", "_engine": "engine/"}
-"""suffix of a column, and prefix in the records"""
+"""prefix of a part of the KL in the records, by the suffix of its column"""
 WHEN = ("before", "during", "after")
 MODES = ("sampled", "paper", "greedy")
-Line = Mapping[str, Any]
+Record = Mapping[str, Any]
+"""a line of a file, or a manifest, as JSON"""
 Row = dict[str, Any]
 
 
 def run_rows(folder: Path, finished: bool) -> dict[str, list[Row]]:
-    """The rows of a run, by frame. finished=False also reads a run without a manifest, as far as its lines are
-    whole."""
+    """The rows of a run, by frame. finished=False also reads a run that has not ended, without a last line that is
+    cut off."""
     folder = folder.absolute()
-    manifest: Line = {}
+    manifest: Record = {}
     read: Callable[[Path], bytes] = whole_lines
     if finished or (folder / "manifest.json").exists():
         manifest, read = _finished(folder)
     elif not (folder / "config.yaml").exists():
         raise DataError(no_run(folder))
-    config: Line = read_config(folder / "config.yaml", read(folder / "config.yaml"))
+    config: Record = read_config(folder / "config.yaml", read(folder / "config.yaml"))
     steps, answers = (_lines(folder / file, read) for file in ("steps.jsonl", "evaluations.jsonl"))
     if not manifest:
         require(config, ("algorithm", "seed", "budget", "profile"), f"{folder / 'config.yaml'}, not of a run,")
@@ -82,29 +81,29 @@ def run_rows(folder: Path, finished: bool) -> dict[str, list[Row]]:
         )
     name = _name(manifest)
     rows: dict[str, list[Row]] = {
-        "runs": [_run_row(manifest, config, steps) | {"run": name, "folder": str(folder)}],
-        "steps": [{"run": name, **row} for line in steps for row in _step_rows(line)],
+        "runs": [_run_row(manifest, config, steps, folder)],
+        "steps": [row for line in steps for row in _step_rows(line, name)],
         "answers": [_answer_row(line, name) for line in answers],
         "benchmarks": [],
     }
     for file in sorted(folder.glob("*/samples.jsonl")):
         if file.with_name("manifest.json").exists():
-            row, lines = _benchmark(file.parent)
-            rows["benchmarks"].append({"run": name, **row})
-            rows["answers"] += [_answer_row(line, name, row["benchmark"]) for line in lines]
+            evaluation, lines = _benchmark(file.parent, name)
+            rows["benchmarks"].append(vars(evaluation))
+            rows["answers"] += [_answer_row(line, name, evaluation.benchmark) for line in lines]
     return rows
 
 
 def load_samples(folder: Path) -> pd.DataFrame:
     """The samples of a benchmark's evaluation, with the columns of `answers`, in the order of the questions."""
-    row, lines = _benchmark(folder)
+    evaluation, lines = _benchmark(folder)
     ordered = sorted(lines, key=lambda line: (line.get("position", 0), line["sample"]))
-    return pd.DataFrame([_answer_row(line, "", row["benchmark"]) for line in ordered])
+    return pd.DataFrame([_answer_row(line, "", evaluation.benchmark) for line in ordered])
 
 
 def load_paths(folder: Path) -> pd.DataFrame:
-    """The training paths of a run, with the columns of `answers` and step, rollout, parent, start_k and role. Needs the
-    run's folder."""
+    """The training paths of a run, with the columns of `answers` and step, rollout, parent, start_k and role. Parquet
+    files have no paths."""
     manifest, read = _finished(folder)
     read(folder / "config.yaml")
     name, more = _name(manifest), ("rollout", "parent", "start_k", "role")
@@ -115,74 +114,115 @@ def load_paths(folder: Path) -> pd.DataFrame:
 # rows
 
 
-def _name(manifest: Line) -> str:
+def _name(manifest: Record) -> str:
     return f"{manifest['experiment']}/{manifest['run']}"
 
 
-def _run_row(manifest: Line, config: Line, steps: Sequence[Line]) -> Row:
+def _run_row(manifest: Record, config: Record, steps: Sequence[Record], folder: Path) -> Row:
     ledger = manifest.get("ledger", {})
     seconds, wall = ledger.get("seconds", {}), manifest.get("wall_seconds")
-    return {
-        **{key: manifest.get(key) for key in (*COPIED, *OPTIONAL)},
-        **{key: value for key, value in ledger.items() if isinstance(value, int | float)},
-        **{f"seconds_{phase}": value for phase, value in seconds.items()},
-        "name": manifest["run"],
-        "model_sha256": json.dumps(manifest.get("model_sha256"), sort_keys=True),
-        "is_finished": "files" in manifest,
-        "rollouts": ledger.get("rollouts", steps[-1]["rollouts"] if steps else 0),
-        "budget": config["budget"]["rollouts"],
-        "learning_rate": config.get("optimizer", {}).get("lr"),
-        "training_seconds": None if wall is None else wall - seconds["evaluate"],
-        "logical_cpus": manifest.get("machine", {}).get("logical_cpus"),
-        "config": json.dumps(config, sort_keys=True),
-    }
+    copied: Row = {key: manifest.get(key) for key in MANIFEST_KEYS}
+    copied["model_sha256"] = json.dumps(manifest.get("model_sha256"), sort_keys=True)
+    row = RunRow(
+        **copied,
+        run=_name(manifest),
+        name=manifest["run"],
+        folder=str(folder),
+        is_finished="files" in manifest,
+        rollouts=ledger.get("rollouts", steps[-1]["rollouts"] if steps else 0),
+        budget=config["budget"]["rollouts"],
+        learning_rate=config.get("optimizer", {}).get("lr"),
+        training_seconds=None if wall is None else wall - seconds["evaluate"],
+        logical_cpus=manifest.get("machine", {}).get("logical_cpus"),
+        config=json.dumps(config, sort_keys=True),
+    )
+    totals = {key: value for key, value in ledger.items() if isinstance(value, int | float)}
+    return totals | {f"seconds_{phase}": value for phase, value in seconds.items()} | vars(row)
 
 
-def _step_rows(line: Line) -> list[Row]:
+def _step_rows(line: Record, run: str) -> list[Row]:
     calls, totals = line.get("rollout_calls", ()), ("rollouts", "turns", "generated_tokens")
     rollouts, turns, tokens = (sum(call[key] for call in calls) if calls else None for key in totals)
+    row = StepRow(
+        run=run,
+        step=line["step"],
+        tasks=line.get("tasks", 0),
+        success=line["success"],
+        mean_reward=line["mean_reward"],
+        rollouts=line["rollouts"],
+        generated_tokens=line["generated_tokens"],
+        wall_seconds=line["wall_seconds"],
+        seconds_evaluate=line["seconds"]["evaluate"],
+        sampled_rollouts=rollouts,
+        sampled_turns=turns,
+        sampled_tokens=tokens,
+        success_rollouts=sum(call["graded"] for call in first_calls(calls)) if calls else None,
+    )
     step = {
-        "step": line["step"],
-        "tasks": line.get("tasks", 0),
-        **{key: line[key] for key in STEP_COLUMNS},
-        "success_rollouts": sum(call["graded"] for call in first_calls(calls)) if calls else None,
+        **vars(row),
         **{f"seconds_{phase}": value for phase, value in line["seconds"].items()},
-        **{"sampled_rollouts": rollouts, "sampled_turns": turns, "sampled_tokens": tokens},
         **{f"algorithm/{name}": float(value) for name, value in line.get("algorithm", {}).items()},
     }
-    updates = [{"update": number} | _update_row(update) for number, update in enumerate(line["updates"])]
+    updates = [_update_row(update, number) for number, update in enumerate(line["updates"])]
     return [step | update for update in updates or [{}]]
 
 
-def _update_row(update: Line) -> Row:
-    row = {key: update.get(key) for key in UPDATE_COLUMNS}
+def _update_row(update: Record, number: int) -> Row:
     ties = update.get("zero_advantage") or {}
-    turns = [(f"_{k}", f"turn_{k}/", f"turn_{k}") for k in update["trained_turns"]]
-    for suffix, place, kind in (("", "", "all"), *turns):
-        row[f"ties{suffix}"] = ties.get(kind)
-        row |= {f"kl{part}{suffix}": update.get(f"mismatch/{place}{key}kl_k1") for part, key in KL_PARTS.items()}
-    return row
+    row = UpdateRow(
+        update=number,
+        rows=update["rows"],
+        trained_tokens=update["trained_tokens"],
+        tied_rows=update.get("tied_rows"),
+        optimizer_steps=update.get("optimizer_steps"),
+        lr=update.get("lr"),
+        grad_norm=update.get("grad_norm"),
+        clip_fraction=update.get("clip_fraction"),
+        entropy=update.get("entropy"),
+        residual=update.get("residual"),
+        ties=ties.get("all"),
+        **{f"kl{part}": update.get(f"mismatch/{prefix}kl_k1") for part, prefix in KL_PARTS.items()},
+    )
+    by_turn: Row = {}
+    for k in update["trained_turns"]:
+        by_turn[f"ties_{k}"] = ties.get(f"turn_{k}")
+        for part, prefix in KL_PARTS.items():
+            by_turn[f"kl{part}_{k}"] = update.get(f"mismatch/turn_{k}/{prefix}kl_k1")
+    return vars(row) | by_turn
 
 
-def _answer_row(line: Line, run: str, benchmark: str | None = None) -> Row:
+def _answer_row(line: Record, run: str, benchmark: str | None = None) -> Row:
     calls, end = line["calls"], line["termination"]
-    texts = {key: line.get(key) for key in ("tools", "audit", "meta")}
-    return {
-        **{"run": run, "benchmark": benchmark},
-        **{key: line.get(key) for key in ("when", "mode", "step", "split", "sample", "grade", "reward")},
-        "question": str(line["uid"] if "uid" in line else line["task"]),
-        **{key: line[key] for key in ("termination", "turns", "generated_tokens")},
-        **{key: sum(int(counts[key]) for counts in calls.values()) for key in ("attempted", "executed", "ok")},
-        "writes": sum(int(counts["attempted"]) for tool, counts in calls.items() if tool in WRITES),
-        "is_cut": bool(line["cut_turns"] > 0 or end == Termination.CONTEXT_LIMIT),
-        "is_ended": bool(end == Termination.ANSWERED and line["detail"] != TOO_MANY_ERRORS),
-        **{key: json.dumps(value, sort_keys=True) for key, value in texts.items() if value is not None},
-        **{f"qa_{name}": score for name, score in (line.get("qa") or {}).items()},
+    texts: Row = {
+        key: json.dumps(line[key], sort_keys=True) for key in ("tools", "audit", "meta") if line.get(key) is not None
     }
+    totals: Row = {key: sum(int(counts[key]) for counts in calls.values()) for key in ("attempted", "executed", "ok")}
+    row = AnswerRow(
+        run=run,
+        benchmark=benchmark,
+        when=line.get("when"),
+        mode=line.get("mode"),
+        step=line.get("step"),
+        split=line.get("split"),
+        question=str(line["uid"] if "uid" in line else line["task"]),
+        sample=line.get("sample"),
+        grade=line["grade"],
+        reward=line["reward"],
+        termination=end,
+        turns=line["turns"],
+        generated_tokens=line["generated_tokens"],
+        **totals,
+        writes=sum(int(counts["attempted"]) for tool, counts in calls.items() if tool in WRITES),
+        is_cut=bool(line["cut_turns"] > 0 or end == Termination.CONTEXT_LIMIT),
+        is_ended=bool(end == Termination.ANSWERED and line["detail"] != TOO_MANY_ERRORS),
+        **texts,
+    )
+    known = {key: value for key, value in vars(row).items() if value is not None or key in COLUMNS["answers"]}
+    return known | {f"qa_{name}": score for name, score in (line.get("qa") or {}).items()}
 
 
-def _benchmark(folder: Path) -> tuple[Row, list[Line]]:
-    """A benchmark's evaluation: its row, without the run's name, and its lines."""
+def _benchmark(folder: Path, run: str = "") -> tuple[BenchmarkRow, list[Record]]:
+    """A run's evaluation on a benchmark: its row and its lines."""
     path, file = folder / "manifest.json", folder / "samples.jsonl"
     manifest = read_manifest(path, SCHEMA, BENCHMARK_KEYS)
     require(manifest["checkpoint"], ("policy_version",), f"{path}, checkpoint")
@@ -193,25 +233,29 @@ def _benchmark(folder: Path) -> tuple[Row, list[Line]]:
         raise DataError(f"{file} has {counted(len(lines), 'line')} and the manifest says {expected}.")
     if manifest["benchmark"] != folder.name:
         raise DataError(f"{path} says benchmark {manifest['benchmark']!r} and lies in {folder.name!r}: move it back.")
-    alike = json.dumps([manifest[key] for key in ALIKE], sort_keys=True)
-    return {
-        **{key: manifest[key] for key in ("benchmark", "samples", "rollout_context")},
-        "folder": str(folder),
-        "of_run": manifest["checkpoint"].get("run"),
-        "policy_version": manifest["checkpoint"]["policy_version"],
-        "questions": questions,
-        "decoding": json.dumps(manifest["decoding"], sort_keys=True),
-        "alike": hashlib.sha256(alike.encode()).hexdigest()[:12],
-    }, lines
+    compared = json.dumps([manifest[key] for key in COMPARED_KEYS], sort_keys=True)
+    row = BenchmarkRow(
+        run=run,
+        benchmark=manifest["benchmark"],
+        folder=str(folder),
+        of_run=manifest["checkpoint"].get("run"),
+        policy_version=manifest["checkpoint"]["policy_version"],
+        samples=manifest["samples"],
+        questions=questions,
+        rollout_context=manifest["rollout_context"],
+        decoding=json.dumps(manifest["decoding"], sort_keys=True),
+        alike=hashlib.sha256(compared.encode()).hexdigest()[:12],
+    )
+    return row, lines
 
 
 # files
 
 
-def _finished(folder: Path) -> tuple[Line, Callable[[Path], bytes]]:
+def _finished(folder: Path) -> tuple[Record, Callable[[Path], bytes]]:
     """The manifest of a run, and a function that reads a file and checks its checksum."""
     path = folder / "manifest.json"
-    manifest = read_manifest(path, SCHEMA, (*COPIED, "ledger", "files"))
+    manifest = read_manifest(path, SCHEMA, NEEDED_KEYS)
     require(manifest["ledger"], LEDGER_KEYS, f"{path}, ledger")
     for key, place in (("experiment", folder.parent), ("run", folder)):
         if manifest[key] != place.name:
@@ -230,9 +274,9 @@ def unchanged(path: Path, checksums: Mapping[str, str]) -> bytes:
     return data
 
 
-def _lines(path: Path, read: Callable[[Path], bytes]) -> list[Line]:
+def _lines(path: Path, read: Callable[[Path], bytes]) -> list[Record]:
     """The lines of a file. Raises DataError for damaged lines, with the first one and their number."""
-    lines: list[Line] = []
+    lines: list[Record] = []
     damaged: list[str] = []
     text = read(path).splitlines()
     for number, line_text in enumerate(text, start=1):
@@ -248,7 +292,7 @@ def _lines(path: Path, read: Callable[[Path], bytes]) -> list[Line]:
     return lines
 
 
-def _check(place: str, line: Line) -> None:
+def _check(place: str, line: Record) -> None:
     for number, update in enumerate(line.get("updates", ())):
         require(update, UPDATE_KEYS, f"{place}, updates[{number}]")
         require(update, TRAINED_KEYS if update["rows"] else (), f"{place}, updates[{number}]")

@@ -26,7 +26,8 @@ SHORT = ("method", "seeds", "rollouts", "before", "after", "greedy_before", "gre
 BEST = ("after", "greedy", "paper", "gain")
 """columns whose best mean is bold, if its interval lies above the others"""
 ABLATIONS, BASES = "ablations_", ("main_table_", "drift_")
-"""<profile>_<task> follows: the experiment of all ablations, and the experiments whose configurations they change"""
+"""prefixes of experiments: the ablations, and the experiments whose configurations they change; <profile>_<task>
+follows"""
 CONTEXTS = ["rollout_context", "training_context"]
 CAPTION = "Success in percent; brackets: 95 % intervals (docs/results/metrics.md)."
 TOY = " Toy scale, not the paper's results."
@@ -59,7 +60,7 @@ def success(group: Frames, when: str = "after", mode: str = "sampled") -> Cell:
     return percent_cell(replace(share, low=nan, high=nan) if share and mode == "greedy" else share)
 
 
-def steps(group: Frames, key: str, digits: int, scale: float = 1.0) -> Cell:
+def mean_over_steps(group: Frames, key: str, digits: int, scale: float = 1.0) -> Cell:
     """The mean over steps and runs of a column of `metrics.training_curve`."""
     return mean(metrics.mean_over_steps(group, key), digits, scale)
 
@@ -110,8 +111,8 @@ COLUMNS: dict[str, Column] = {
     "greedy_before": Column("Greedy, before", lambda group: success(group, "before", "greedy")),
     "greedy": Column("Greedy, after", lambda group: success(group, mode="greedy")),
     "ratio": Column("Ratio", _ratio),
-    "kl": Column("KL", lambda group: steps(group, "kl", 4)),
-    "ties": Column("Zero advantages, %", lambda group: steps(group, "ties", 1, 100)),
+    "kl": Column("KL", lambda group: mean_over_steps(group, "kl", 4)),
+    "ties": Column("Zero advantages, %", lambda group: mean_over_steps(group, "ties", 1, 100)),
     "seconds": Column("Seconds", _ledger("training_seconds")),
 }
 """by the name that --columns takes; docs/results/metrics.md says what each is"""
@@ -122,9 +123,9 @@ ASIDE = re.compile(r" \([^()]*\)")
 
 
 def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
-    """The runs of results/<name>/ and the runs that it shares with other experiments; ablations follow the
-    configurations that they change. columns: keys of COLUMNS; default: all with a value. Raises DataError for missing
-    or damaged records, and ConfigError for an unknown column."""
+    """The runs of the experiment `name` and those that it takes from other experiments. A table of ablations begins
+    with the configurations that they change. columns: keys of COLUMNS; default: all with a value. Raises DataError for
+    missing or damaged records, and ConfigError for an unknown column."""
     rows, notes = groups(experiment(results, name)), []
     owners = shared_runs(name)
     read = {owner: groups(experiment(results, owner)) for owner in {*owners.values()} if has_runs(results / owner)}
@@ -136,9 +137,9 @@ def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
         names = [base + name.removeprefix(ABLATIONS) for base in reversed(BASES)]
         parts = [groups(experiment(results, base)) for base in names if (results / base).exists()]
         bases = {label: group for part in parts for label, group in part.items()}
-        wanted = dict.fromkeys(base for label in rows if (base := base_of(label)) is not None)
-        rows = {label: bases[label] for label in wanted if label in bases} | rows
-        if lacking := [title_of(label) for label in wanted if label not in bases]:
+        changed = dict.fromkeys(base for label in rows if (base := base_of(label)) is not None)
+        rows = {label: bases[label] for label in changed if label in bases} | rows
+        if lacking := [title_of(label) for label in changed if label not in bases]:
             notes.append(f"No finished run of {'; '.join(lacking)}.")
     if begun := [folder.name for folder in unfinished(results / name)]:
         notes.append(f"Left out, because not finished: {', '.join(begun)}.")
@@ -154,8 +155,8 @@ def folder_table(folders: Sequence[Path], columns: Sequence[str] = ()) -> Table:
         elif (folder / "config.yaml").exists():
             begun.append(folder)
         else:
-            begun += (left := unfinished(folder))
-            if not left or any(folder.rglob("manifest.json")):
+            begun += (unfinished_here := unfinished(folder))
+            if not unfinished_here or any(folder.rglob("manifest.json")):
                 parts.append(load(folder))
     if not parts:
         raise DataError(f"{', '.join(map(str, folders))}: no finished run; finish {', '.join(map(str, begun))}.")
@@ -169,38 +170,40 @@ def folder_table(folders: Sequence[Path], columns: Sequence[str] = ()) -> Table:
 def _table(
     name: str, title_of_table: str, rows: Sequence[Frames], columns: Sequence[str], notes: Sequence[str]
 ) -> Table:
-    """A table with the fields in which configurations differ. Without chosen columns it has all columns with a value,
-    the benchmarks, and the numbers that algorithms logged."""
+    """A table with `columns` beside those that identify its rows. Without `columns`: all columns with a value, the
+    benchmarks, and the numbers that algorithms logged."""
     if unknown := [key for key in columns if key not in COLUMNS]:
         raise ConfigError(f"--columns: {unknown[0]!r} is not a column; {nearest(unknown[0], COLUMNS)}.")
-    several = list(dict.fromkeys(experiment for group in rows for experiment in group.runs["experiment"]))
+    experiments = list(dict.fromkeys(experiment for group in rows for experiment in group.runs["experiment"]))
     counts = [len(group.runs) for group in rows]
     keys = list(columns) or [key for key in COLUMNS if key != "experiment"]
     cells = {COLUMNS[key].title: [COLUMNS[key].cell(group) for group in rows] for key in keys}
     if not columns:
         recorded = sorted({key for group in rows for key in metrics.recorded(group)})
         cells = {title: column for title, column in cells.items() if not _is_empty(title, column)}
-        cells |= _benchmarks(rows) | {key: [steps(group, key, 4) for group in rows] for key in recorded}
+        cells |= _benchmarks(rows) | {key: [mean_over_steps(group, key, 4) for group in rows] for key in recorded}
     frame = pd.DataFrame(cells, dtype=object)
-    named = _labels(rows) if "method" in keys else {}
-    added = [key for key, is_needed in (("experiment", len(several) > 1), ("seeds", len(set(counts)) > 1)) if is_needed]
-    named |= {COLUMNS[key].title: [COLUMNS[key].cell(group) for group in rows] for key in added if key not in keys}
-    for place, (title, values) in enumerate(named.items()):
+    label_columns = _labels(rows) if "method" in keys else {}
+    needed = {"experiment": len(experiments) > 1, "seeds": len(set(counts)) > 1}
+    added = [key for key, is_needed in needed.items() if is_needed and key not in keys]
+    label_columns |= {COLUMNS[key].title: [COLUMNS[key].cell(group) for group in rows] for key in added}
+    for place, (title, values) in enumerate(label_columns.items()):
         frame = frame.drop(columns=title, errors="ignore")
         frame.insert(place, title, values)
-    if "method" in keys and frame.iloc[:, : len(named)].astype(str).duplicated().any():
+    if "method" in keys and frame.iloc[:, : len(label_columns)].astype(str).duplicated().any():
         frame.insert(1, "Label", [f"`{group.label}`" for group in rows])
-        named["Label"] = []
+        label_columns["Label"] = []
     best = [COLUMNS[key].title for key in BEST if COLUMNS[key].title in frame]
     frame = tables.bold_best(frame, best)
     seeds = f" {counted(counts[0], 'seed')} each." if len(set(counts)) == 1 else ""
     toy = TOY if all(group.runs["profile"].iloc[0] == "toy" for group in rows) else ""
-    every = (*_about_cells(frame, rows, counts), *notes)
-    return Table(name, frame, f"{title_of_table} {CAPTION}{seeds}{toy}", every, labels=max(1, len(named)))
+    all_notes = (*_about_cells(frame, rows, counts), *notes)
+    caption = f"{title_of_table} {CAPTION}{seeds}{toy}"
+    return Table(name, frame, caption, all_notes, max(1, len(label_columns)))
 
 
 def _labels(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
-    """The columns that identify configurations: their names, and each field that any of their labels sets."""
+    """The columns that identify configurations: their names, and the fields that labels set, if their values differ."""
     named = [(group, settings_in(group.label)) for group in rows]
     titles: list[Cell] = [title_of(group.label, [f"{key}={own[key]}" for key in own]) for group, own in named]
     columns = {COLUMNS["method"].title: titles}
@@ -239,20 +242,20 @@ def _benchmarks(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
         for (benchmark, decoding), evaluations in final.groupby(["benchmark", "decoding"]):
             if evaluations["alike"].nunique() > 1:
                 raise DataError(f"{', '.join(evaluations['run'])} were evaluated differently on {benchmark}.")
-            runs = group.of(evaluations["run"])
+            runs = group.select(evaluations["run"])
             answers = runs.answers[(runs.answers["benchmark"] == benchmark) & runs.answers["reward"].notna()]
             shares = (answers["reward"] == 1).groupby([answers["run"], answers["question"]]).mean().unstack()
             shares = shares.loc[runs.names].dropna(axis="columns").astype(float)
             strata = list(runs.runs["experiment"])
             share = interval(shares.to_numpy(), strata=strata, share=True) if shares.size else None
             size = f"{evaluations['questions'].iloc[0]:,} × {evaluations['samples'].iloc[0]}"
-            title = f"{benchmark} pass@1, {decoded(json.loads(str(decoding)))}, {size}"
+            title = f"{benchmark} pass@1, {decoding_text(json.loads(str(decoding)))}, {size}"
             columns.setdefault(title, [NOT_RUN] * len(rows))[place] = percent_cell(share)
     return columns
 
 
-def decoded(decoding: Mapping[str, float]) -> str:
-    """A decoding in words."""
+def decoding_text(decoding: Mapping[str, float]) -> str:
+    """A decoding in words, such as "temperature 0.6, top-p 0.95"."""
     words = f"temperature {decoding['temperature']:g}"
     words += f", top-p {decoding['top_p']:g}" if decoding["top_p"] < 1 else ""
     return words + (f", top-k {decoding['top_k']}" if decoding["top_k"] > 0 else "")
@@ -262,10 +265,11 @@ def short(table: Table) -> Table:
     """The table for a terminal: the columns of SHORT, without intervals before training. Names lose their parentheses
     if they stay distinct."""
     method, *others = (COLUMNS[key].title for key in SHORT)
-    titles = [*table.header[: table.labels], *(title for title in others if title not in table.header[: table.labels])]
+    labels = table.header[: table.label_columns]
+    titles = [*labels, *(title for title in others if title not in labels)]
     frame = table.frame[[title for title in titles if title in table.frame]].copy()
     if table.header[0] == method:
-        names = frame.iloc[:, : table.labels].assign(**{method: [ASIDE.sub("", text) for text in frame[method]]})
+        names = frame.iloc[:, : table.label_columns].assign(**{method: [ASIDE.sub("", text) for text in frame[method]]})
         if not names.astype(str).duplicated().any():
             frame[method] = names[method]
     if SEEDS in frame and len({*map(str, frame[SEEDS])}) == 1:

@@ -62,13 +62,13 @@ def interval(values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None,
 def half_width(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None = None) -> float:
     """Half the width of the interval of the sum of all `tables`. NaN where neither runs nor units vary.
 
-    tables: the contribution of each run and unit to the mean, [runs, units]; each table has its own units, such as the
-    questions of a benchmark. strata: of each run; constants within a stratum cancel. runs: number of independent runs,
-    by default the rows.
+    tables: one for each set of units, such as the questions of a benchmark; [runs, units], what each run and unit adds
+    to the sum. strata: the stratum of each run; differences between strata are removed. runs: number of independent
+    runs, by default the rows.
 
-    Runs and units are crossed random effects. The squares of two half-widths are added: Student's over the runs' sums,
-    pooled over strata, and Student's over the units' sums. The noise of single answers is in both sums, so it is
-    subtracted from the units' variance.
+    Runs and units are crossed random effects: the interval adds the squared half-widths of two t intervals, one over
+    runs within strata and one over units. The noise of single answers is in both variances, so it is subtracted from
+    that of units.
     """
     return _half_width(*_variances(tables, strata, runs), LEVEL)
 
@@ -77,11 +77,11 @@ def _half_width(freedom: int, units: int, of_runs: float, of_units: float, noise
     if freedom < 1 and not units:
         return nan
     t_units = student(units or 1, level)
-    alone = t_units * sqrt(of_units)
+    units_alone = t_units * sqrt(of_units)
     if freedom < 1:
-        return alone
+        return units_alone
     both = student(freedom, level) ** 2 * of_runs + t_units**2 * max(of_units - noise, 0.0)
-    return max(sqrt(both), alone)
+    return max(sqrt(both), units_alone)
 
 
 def _variances(
@@ -92,15 +92,15 @@ def _variances(
     stratum = [list(strata).index(kind) for kind in strata]
     runs = len(strata) if runs is None else runs
     freedom = runs - len(set(stratum))
-    several = [(table, table.shape[1] / (table.shape[1] - 1)) for table in tables if table.shape[1] > 1]
-    units = min((table.shape[1] - 1 for table, _ in several), default=0)
-    of_units = sum(_squares(table.sum(axis=0) - table.sum(axis=0).mean()) * factor for table, factor in several)
+    scaled = [(table, table.shape[1] / (table.shape[1] - 1)) for table in tables if table.shape[1] > 1]
+    units = min((table.shape[1] - 1 for table, _ in scaled), default=0)
+    of_units = sum(_squares(table.sum(axis=0) - table.sum(axis=0).mean()) * factor for table, factor in scaled)
     if freedom < 1:
         return freedom, units, 0.0, of_units, 0.0
-    alike = np.equal.outer(stratum, stratum)
-    centred = np.eye(len(strata)) - alike / alike.sum(axis=0)
+    same_stratum = np.equal.outer(stratum, stratum)
+    centred = np.eye(len(strata)) - same_stratum / same_stratum.sum(axis=0)
     of_runs = _squares(centred @ np.sum([table.sum(axis=1) for table in tables], axis=0))
-    noise = sum(_squares(centred @ (table - table.mean(axis=1, keepdims=True))) * factor for table, factor in several)
+    noise = sum(_squares(centred @ (table - table.mean(axis=1, keepdims=True))) * factor for table, factor in scaled)
     return freedom, units, of_runs * runs / freedom, of_units, noise * runs / freedom
 
 
@@ -122,7 +122,7 @@ def student(freedom: int, level: float = LEVEL) -> float:
 
 
 def normal(comparisons: int = 1) -> float:
-    """The two-sided normal quantile at which so many intervals hold jointly at LEVEL (Bonferroni)."""
+    """The two-sided normal quantile for LEVEL, by Bonferroni's correction for this number of comparisons."""
     return float(special.ndtri(1 - (1 - LEVEL) / (2 * max(1, comparisons))))
 
 
@@ -162,25 +162,25 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def verdict(
     result: Interval | None,
-    closed: float = 0.0,
+    claimed: float = 0.0,
     *,
     runs: int | None = None,
     slack: float | None = None,
     width: float | None = None,
 ) -> str:
-    """The verdict on a claim that a number is above `closed`, or, with `slack`, equals it.
+    """The verdict on a claim that a number is above `claimed`, or, with `slack`, equals it.
 
-    Above: supported if the whole interval is above `closed`, contradicted if it is below, otherwise undecided. Equal:
-    contradicted if the interval, widened by `slack`, excludes `closed`; undecided if a half of the interval is wider
-    than `width` (default: the slack); otherwise supported. Without an interval the mean is used. Fewer than LEAST_RUNS
-    `runs` are undecided.
+    Above: supported if the whole interval is above `claimed`, contradicted if it is below, otherwise undecided. Equal:
+    contradicted if the interval, widened by `slack`, excludes `claimed`; undecided if its half-width exceeds `width`
+    (default: `slack`); otherwise supported. Without an interval the mean is used. A claim with fewer than LEAST_RUNS
+    `runs` is undecided.
     """
     if result is None or isnan(result.mean) or (runs is not None and runs < LEAST_RUNS):
         return UNDECIDED
     if slack is None:
-        return SUPPORTED if result.low > closed else CONTRADICTED if result.high < closed else UNDECIDED
+        return SUPPORTED if result.low > claimed else CONTRADICTED if result.high < claimed else UNDECIDED
     low, high = (result.mean, result.mean) if isnan(result.low) else (result.low, result.high)
-    if not low - slack <= closed <= high + slack:
+    if not low - slack <= claimed <= high + slack:
         return CONTRADICTED
     return SUPPORTED if max(high - result.mean, result.mean - low) <= (slack if width is None else width) else UNDECIDED
 

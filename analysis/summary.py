@@ -35,10 +35,10 @@ def summarise(lines: Sequence[Mapping[str, Any]], ks: Sequence[int]) -> Summary:
     frame = pd.DataFrame(lines).sort_values(["position", "sample"]).astype({"reward": float})
     rewards = frame.groupby("uid", sort=False)["reward"]
     ungradable = frame[frame["grade"] == GradeOutcome.UNGRADABLE]
-    first, notes = _of_questions(frame, pass_hat_k, 1)
+    first, notes = _by_question(frame, pass_hat_k, 1)
     passes: dict[str, dict[str, float | None]] = {name: {} for name in PASSES}
     for name, k in product(PASSES, ks):
-        shares, more = _of_questions(frame, PASSES[name], k)
+        shares, more = _by_question(frame, PASSES[name], k)
         passes[name][str(k)] = _mean(shares)
         notes += more
     qa = frame.loc[frame["qa"].notna(), ["uid", "qa"]]
@@ -66,7 +66,7 @@ def summarise(lines: Sequence[Mapping[str, Any]], ks: Sequence[int]) -> Summary:
     }
 
 
-def _of_questions(
+def _by_question(
     frame: pd.DataFrame, estimator: Callable[[int, int, int], float], k: int
 ) -> "tuple[pd.Series[float], list[str]]":
     """An estimator's value for each question with at least k graded samples, and notes on the other questions."""
@@ -85,7 +85,7 @@ def _of_questions(
 
 
 def _interval(shares: "pd.Series[float]") -> list[float] | None:
-    """The 95 % interval over questions; Wilson's, as for single answers, where all questions have the same share."""
+    """The 95 % interval over questions. Where all questions have the same share it is Wilson's."""
     if shares.empty:
         return None
     if shares.nunique() == 1:
@@ -108,8 +108,8 @@ def _mean(values: "pd.Series[float]") -> float | None:
 
 
 def table(summaries: Mapping[str, Summary], decoding: Mapping[str, str]) -> str:
-    """A Markdown table with a row per number and a column per benchmark. Shares are in percent. decoding: in words, by
-    benchmark."""
+    """A Markdown table with a row per number and a column per benchmark. Shares are in percent. decoding: each
+    benchmark's decoding in words."""
     every = list(summaries.values())
     flat = pd.json_normalize(every, sep="/")
 

@@ -34,6 +34,7 @@ LATEX = str.maketrans(
         **{"†": r"\dag{}", "\1": r"\textbf{", "\2": "}", "\3": r"\texttt{"},
     }
 )
+"""LaTeX by letter. `_latex` marks with control characters: \\0 unbreakable space, \\1 bold, \\3 code, \\2 their end."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Table:
     frame: pd.DataFrame  # of cells
     caption: str
     notes: tuple[str, ...] = ()
-    labels: int = 1  # number of leading columns that identify a row
+    label_columns: int = 1  # number of leading columns that identify a row
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -91,11 +92,11 @@ def of_rows(
     rows: Iterable[Sequence[Cell]],
     caption: str,
     notes: Sequence[str] = (),
-    labels: int = 1,
+    label_columns: int = 1,
 ) -> Table:
     """A table from its rows."""
     frame = pd.DataFrame([list(row) for row in rows], columns=pd.Index(header), dtype=object)
-    return Table(name, frame, caption, tuple(notes), labels)
+    return Table(name, frame, caption, tuple(notes), label_columns)
 
 
 def cell(interval: Interval | None, digits: int = 1, scale: float = 1.0, sign: bool = False) -> Cell:
@@ -173,7 +174,7 @@ def latex(table: Table) -> str:
         .to_latex(
             index=False,
             header=list(map(_latex, table.header)),
-            column_format="@{}" + "l" * table.labels + "r" * (len(table.header) - table.labels) + "@{}",
+            column_format="@{}" + "l" * table.label_columns + "r" * (len(table.header) - table.label_columns) + "@{}",
             caption=_latex(" ".join([table.caption, *table.notes])),
             label=f"tab:{table.name}",
             longtable=is_long,
@@ -215,8 +216,8 @@ def changed(files: Mapping[Path, str]) -> list[Path]:
     return [path for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()]
 
 
-def told_stale(paths: Iterable[Path], command: str) -> int:
-    """Print each stale path with the command that makes it; returns the exit status, 1 if there is a path."""
+def report_stale(paths: Iterable[Path], command: str) -> int:
+    """Print each stale file with the command that makes it. Returns the exit status: 1 if there is one."""
     stale = list(paths)
     for path in stale:
         print(f"{path} is not what the records give: {command}", file=sys.stderr)

@@ -25,7 +25,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from analysis.run_table import decoded
+from analysis.run_table import decoding_text
 from analysis.summary import summarise, table
 from rtpo.errors import InfrastructureError, Stopped
 from rtpo.evaluation.evaluate import evaluate
@@ -41,7 +41,7 @@ def evaluate_one(config: EvaluateConfig) -> None:
         raise InfrastructureError(f"{error} What was played is kept: run the same command to go on.") from error
     except KeyboardInterrupt as stopped:
         raise Stopped("stopped: run the same command to go on") from stopped
-    print(table(summaries, dict.fromkeys(summaries, decoded(asdict(config.decoding)))))
+    print(table(summaries, dict.fromkeys(summaries, decoding_text(asdict(config.decoding)))))
     for name, summary in summaries.items():
         for sentence in (summary["alarm"], *summary["notes"]):
             if sentence:

@@ -22,7 +22,7 @@ def drawn(estimated: Sequence[Comparison]) -> Figure:
     """One row per method, the largest gain on top: mean and 95 % interval in points, on a bar of the predicted
     range."""
     chosen = [each for each in estimated if each.against == AGAINST and each.tasks == WALKS]
-    shown = sorted(((each, each.here) for each in chosen if each.here), key=lambda pair: pair[1].mean)
+    shown = sorted(((each, each.fixed_starts) for each in chosen if each.fixed_starts), key=lambda pair: pair[1].mean)
     looks = styles(each.configuration for each, _ in shown)
     figure = Figure(figsize=(ONE_COLUMN, 0.26 * len(shown) + 1.1))
     axes = figure.subplots()

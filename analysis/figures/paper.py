@@ -90,7 +90,7 @@ def profiles(results: Path) -> tuple[list[Source], list[str]]:
 def _row(frames: Frames) -> Row:
     """The configurations in figures. Raises DataError as `groups` does."""
     shown = (*IN_PAPER, *CONTROLS, *OTHERS)
-    return groups(frames.of(frames.runs["run"][frames.runs["label"].isin(shown)]))
+    return groups(frames.select(frames.runs["run"][frames.runs["label"].isin(shown)]))
 
 
 def _in_order(rows: Mapping[str, Row]) -> dict[str, Row]:

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from analysis import metrics, plots
 from analysis.load import Frames, experiment, groups, load_run
-from analysis.looks import THIN, WIDTH, Style, look_at, styles, title_of
+from analysis.looks import THIN, WIDTH, Style, look_by_rank, styles, title_of
 from analysis.plots import TOY_SCALE, Line, Panel
 from rtpo.core.names import counted
 from rtpo.errors import DataError
@@ -128,7 +128,7 @@ def _about(frames: Frames) -> str:
 
 
 def _look(place: int) -> Style:
-    return Style(place, "", *look_at(place))
+    return Style(place, "", *look_by_rank(place))
 
 
 def draw_run(folder: Path, output: Path) -> list[Path]:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from analysis.pages.fill import filled
-from analysis.tables import told_stale
+from analysis.tables import report_stale
 from rtpo.core.files import disk_errors
 from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         if new != old:
             stale[page] = new
     if options.check:
-        return told_stale(stale, "python -m analysis.pages")
+        return report_stale(stale, "python -m analysis.pages")
     for page, text in stale.items():
         with disk_errors(page):
             page.write_bytes(text.encode())

@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis import tables
 from analysis.paper.tables import AGREES, COMPARED, HIGHER, LOWER, UNDECIDED, PaperTable, committed
-from analysis.tables import FORMATS, NOT_RUN, Table, changed, ruled, told_stale, write
+from analysis.tables import FORMATS, NOT_RUN, Table, changed, report_stale, ruled, write
 from rtpo.core.names import counted
 
 LINKS = "../../results/tables/paper"
@@ -48,7 +48,7 @@ def check(paper_tables: Sequence[PaperTable], folder: Path, command: str, faults
     """Print stale, missing and superfluous files, and the faults of records; returns the exit status, 1 with any."""
     files = files_of(paper_tables, folder)
     left = [] if faults else _left(files, folder)
-    return max(told_stale([*changed(files), *left], command), _said(faults))
+    return max(report_stale([*changed(files), *left], command), _said(faults))
 
 
 def _left(files: dict[Path, str], folder: Path) -> list[Path]:

@@ -18,7 +18,7 @@ from analysis.paper.cells import reads
 from analysis.paper.estimates import RUNS, Estimate, ratio
 from analysis.paper.metrics import METRICS, RUN_METRICS, episodes, estimate
 from analysis.run_folder import load_paths
-from analysis.run_table import decoded
+from analysis.run_table import decoding_text
 from analysis.tables import NOT_RUN
 from rtpo.algorithms import load_algorithm
 from rtpo.core.names import counted
@@ -139,12 +139,13 @@ class Records:
         units, decodings = f"questions {condition.task} held out", ["temperature 1"]
         if cell.benchmark:
             units = " ".join(["questions", cell.benchmark, *where.values()])
-            decodings = [decoded(json.loads(text)) for text in condition.final(cell.benchmark)["decoding"].unique()]
+            final = condition.final(cell.benchmark)
+            decodings = [decoding_text(json.loads(text)) for text in final["decoding"].unique()]
         elif cell.episodes == "held_out_paper":
-            decodings = [decoded(asdict(PAPER_DECODING))]
+            decodings = [decoding_text(asdict(PAPER_DECODING))]
         elif cell.episodes == "first_paths":
             units = f"prompts {condition.task} {cell.part}"
-            decodings = [f"{decoded(group.config['sampling'])}, in training"]
+            decodings = [f"{decoding_text(group.config['sampling'])}, in training"]
         whole = pd.concat([_chosen(part, where, cell) for _, part in frame.groupby("seed", sort=False)])
         if whole.empty:
             raise DataError(f"{condition.folder} has no question of {cell.benchmark} of {where}: evaluate again.")

@@ -186,7 +186,7 @@ def _laid_out(
         if all(line[1] in ("", common) for line in lines):
             rows = [(line[0], *line[2:]) for line in lines]
             return of_rows(name, (header[0], *header[2:]), rows, caption, notes)
-    return of_rows(name, header, lines, caption, notes, labels=2)
+    return of_rows(name, header, lines, caption, notes, label_columns=2)
 
 
 def _printed(cell: Any) -> str:

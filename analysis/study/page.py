@@ -9,7 +9,7 @@ from analysis import metrics
 from analysis.claims.claims import study_claims, together
 from analysis.load import Frames
 from analysis.looks import TASKS, title_of
-from analysis.run_table import mean, steps, success, token_sum
+from analysis.run_table import mean, mean_over_steps, success, token_sum
 from analysis.study.plan import named
 from analysis.study.results import DECODINGS, MEASURES, Difference, compare, of_study
 from analysis.tables import NO_VALUE, NOT_RUN, Cell, number, percent_cell
@@ -69,8 +69,8 @@ def configurations(study: str, task: str) -> pd.DataFrame:
         **{DECODINGS[mode].capitalize(): partial(success, mode=mode) for mode in DECODINGS if mode != own},
         "Entropy, end": lambda group: mean(metrics.last_entropy(group), 3),
         "Context ratio": lambda group: mean(metrics.context_ratio(group), 3),
-        "KL": lambda group: steps(group, "kl", 4),
-        "Zero advantages, %": lambda group: steps(group, "ties", 1, 100),
+        "KL": lambda group: mean_over_steps(group, "kl", 4),
+        "Zero advantages, %": lambda group: mean_over_steps(group, "ties", 1, 100),
     }
     return pd.DataFrame({title: [str(column(group)) for group in groups] for title, column in columns.items()})
 

@@ -82,7 +82,7 @@ def _groups(frames: Frames, finished: pd.DataFrame) -> dict[Key, Frames]:
     has_tokens = finished["place"].map(lambda place: place.configuration.tokens_of is not None)
     for (task, is_common, is_limited), runs in finished.groupby(["task", "is_common", has_tokens]):
         titles = {place.label: place.configuration.label for place in runs["place"]}
-        alike = over_warm_starts(frames.of(runs["run"]), TOKEN_LIMIT if is_limited else ())
+        alike = over_warm_starts(frames.select(runs["run"]), TOKEN_LIMIT if is_limited else ())
         groups |= {(str(task), titles[label], bool(is_common)): group for label, group in alike.items()}
     kinds = zip(finished["configuration"], finished["is_common"], strict=True)
     parts = dict(zip(kinds, pd.factorize(finished["part"])[0], strict=True))

@@ -9,8 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.looks import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILION, Style
-from analysis.looks import Line as LineStyle
+from analysis.looks import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILION, LineStyle, Style
 from analysis.plots import Framed, Line, Panel, handle, points, sheet
 from analysis.theory import comparisons
 from analysis.theory.comparisons import FOLDER, over_seeds_and_mdps, select

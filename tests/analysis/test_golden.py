@@ -121,7 +121,7 @@ def toy_rates() -> pd.DataFrame:
     rows: list[Row] = []
     frames = load(RESULTS / "toy")
     for run in frames.runs[frames.runs["experiment"].str.startswith("rates_")].itertuples():
-        evaluation = metrics.held_out(frames.of([run.run]), "after", of_study("toy").study.decoding)
+        evaluation = metrics.held_out(frames.select([run.run]), "after", of_study("toy").study.decoding)
         key = {"task": run.task, "label": run.label.rpartition("_lr")[0], "rate": run.learning_rate, "seed": run.seed}
         rows.append({**key, **_interval(metrics.success(evaluation))})
     return pd.DataFrame(rows)

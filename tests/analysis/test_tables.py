@@ -86,7 +86,7 @@ def test_rows_can_be_told_apart_and_say_their_seeds(labels: list[str], experimen
                     write_run(Path(folder), label, seed, STEPS, [], experiment=f"trial_{number}")
         table = folder_table([Path(folder)])
     for shown in (table, short(table)):
-        names = [row[: shown.labels] for row in shown.rows]
+        names = [row[: shown.label_columns] for row in shown.rows]
         assert len(set(names)) == len(names) == experiments * len(labels)
         assert "Seeds" in shown.header or "1 seed each" in shown.caption
         assert ("Seeds" in short(table).header) == (len(labels) > 1)

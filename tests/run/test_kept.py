@@ -56,7 +56,7 @@ def test_wherever_keeping_is_stopped_no_run_is_lost(tmp_path: Path) -> None:
     frames, seen = load(tmp_path / "results"), []
     for room in range(12):
         folder = tmp_path / str(room)
-        keep(frames.of(frames.names[:1]), folder)
+        keep(frames.select(frames.names[:1]), folder)
         is_done = is_kept_on(Disk(room), frames, folder)
         try:
             seen.append((is_done, len(read_parquet(folder).names)))

@@ -42,17 +42,17 @@ def test_parts_of_frames_and_parquet_have_what_the_folders_have(tmp_path: Path) 
     for seed in range(3):
         write_run(tmp_path / "results", "rtpo", seed, STEPS, EVALUATIONS)
     frames = load(tmp_path / "results")
-    part = frames.of([frames.names[2], frames.names[0]])
+    part = frames.select([frames.names[2], frames.names[0]])
     assert part.names == [frames.names[2], frames.names[0]]
     assert len(part.answers) == 2 * len(EVALUATIONS)
     assert part.questions.index.get_level_values("run").unique().tolist() == part.names
     assert frames.where(seed=1).names == [frames.names[1]]
     with pytest.raises(KeyError, match="nosuch"):
-        frames.of(["nosuch"])
+        frames.select(["nosuch"])
     assert concat([part, frames]).names == [*part.names, frames.names[1]]
 
-    keep(frames.of(frames.names[:2]), tmp_path / "kept")
-    keep(frames.of(frames.names[1:]), tmp_path / "kept")
+    keep(frames.select(frames.names[:2]), tmp_path / "kept")
+    keep(frames.select(frames.names[1:]), tmp_path / "kept")
     kept = load(tmp_path / "kept")
     assert kept.names == frames.names
     assert set(kept.runs["folder"]) == {""}
