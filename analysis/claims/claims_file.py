@@ -8,29 +8,29 @@ Scale = Literal["paper", "toy", "theory", "printed"]
 
 @dataclass(frozen=True)
 class Part:
-    """A test of a claim: one of `pair`, `run`, `theorem`, `recomputed` and `table`, each with the fields below it.
-
-    A part claims that a number is above 0 or, with `slack`, equals `closed`.
+    """A test of a claim. It compares a number with `closed`: the number must be above it, or equal to it if `slack` is
+    given. Exactly one of `pair`, `run`, `theorem`, `recomputed` and `table` says where the number comes from.
     """
 
-    scale: Scale | tuple[Scale, ...]  # complete runs of the paper's profile, the toy study, theory, the printed numbers
+    scale: Scale | tuple[Scale, ...]  # what gives the number: runs at the paper's scale, the toy study, ...
     pair: tuple[str, str] | None = None  # configurations of the toy study; the first is claimed to be better
     measure: str = ""  # their difference, by a key of MEASURES of analysis/study/results.py, or success (each decoding)
     reverse: bool = False  # whether the first is claimed to be worse
-    run: str = ""  # a number of runs, or of pairs of runs with one seed, by a key of RUNS in claims.py
-    labels: tuple[str, ...] = ()  # one or two labels of these runs
+    run: str = ""  # a number that runs give, a key of RUNS in claims.py
+    labels: tuple[str, ...] = ()  # of these runs; with two, runs of one seed are paired
     task: str = ""  # of these runs
     experiment: str = ""  # of these runs, at the paper's scale
     theorem: str = ""  # a key of CLAIMS in analysis/theory/comparisons.py
-    recomputed: str = ""  # a place of analysis/paper/slips.py
-    kind: str = ""  # the kind of slip at that place
+    recomputed: str = ""  # a printed number, by `Recomputed.place` of analysis/paper/slips.py
+    kind: str = ""  # `Recomputed.kind` of that number
     table: str = ""  # a table of analysis/paper/cells.yaml
     read: str = ""  # a formula of its cells, by row.column
     what: str = ""  # the number in words; default: the two configurations and the measure
     closed: float = 0.0  # the claimed value
     slack: float | None = None  # the tolerance around it
     digits: int | None = None  # decimals of the number
-    aside: Literal["", "ours", "beside"] = ""  # why it does not count: not the paper's claim, or only further evidence
+    aside: Literal["", "ours", "beside"] = ""
+    """set if the test has no part in the verdict: the paper does not claim it (`ours`), or it is further evidence"""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Claim:
     title: str
     section: str
     tests: tuple[Part, ...] = ()
-    every: bool = False  # whether it says "all", so that one contradicted part contradicts it
+    every: bool = False  # whether the paper says "all": one contradicted test then contradicts the claim
     untestable: str = ""  # why no test is possible
     untested: str = ""  # why there is no test here
 

@@ -15,22 +15,22 @@ PREDICTED = "0.85"
 
 def gain_figure() -> Figure:
     """The figure of the study's runs."""
-    return drawn(estimates())
+    return draw_gains(estimates())
 
 
-def drawn(estimated: Sequence[Comparison]) -> Figure:
-    """One row per method, the largest gain on top: mean and 95 % interval in points, on a bar of the predicted
+def draw_gains(estimated: Sequence[Comparison]) -> Figure:
+    """One row per method, the largest gain on top: mean and 95 % interval in points, over a grey bar with the predicted
     range."""
     chosen = [each for each in estimated if each.against == AGAINST and each.tasks == WALKS]
     shown = sorted(((each, each.fixed_starts) for each in chosen if each.fixed_starts), key=lambda pair: pair[1].mean)
     looks = styles(each.configuration for each, _ in shown)
     figure = Figure(figsize=(ONE_COLUMN, 0.26 * len(shown) + 1.1))
     axes = figure.subplots()
-    for row, (each, here) in enumerate(shown):
+    for row, (each, gain) in enumerate(shown):
         look = looks[each.configuration]
         axes.barh(row, 100 * (each.high - each.low), left=100 * each.low, height=0.7, color=PREDICTED)
-        axes.hlines(row, 100 * here.low, 100 * here.high, color=look.colour, linewidth=1.2)
-        axes.plot(100 * here.mean, row, marker=look.marker, color=look.colour, linestyle="")
+        axes.hlines(row, 100 * gain.low, 100 * gain.high, color=look.colour, linewidth=1.2)
+        axes.plot(100 * gain.mean, row, marker=look.marker, color=look.colour, linestyle="")
     axes.axvline(0, color="0.5", linewidth=0.7)
     axes.set_yticks(range(len(shown)), [title_of(each.configuration) for each, _ in shown])
     figure.suptitle("Three toy walks, each method at one searched rate", fontsize=7)

@@ -1,4 +1,4 @@
-"""Draw a text game's trunk with two siblings of one turn, of which one won, in the game's words (README):
+"""Draw a trunk of a text game and two of its siblings as text, for README:
 
 python -m analysis.figures.game RUN --output docs/run/game.png
 """
@@ -18,20 +18,20 @@ from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command
 from rtpo.run.model_folder import load_tokenizer
 
-LETTERS = 46
-"""in a line of a column"""
-OPENING = 150
-"""in a line of the opening"""
-LINE = 0.105
+COLUMN_WIDTH, OPENING_WIDTH = 46, 150
+"""letters in a line of a path, and of the game's opening"""
+LINE_HEIGHT = 0.105
 """inches"""
-LONGEST = 150
-"""letters of an answer that are shown"""
+ANSWER_LENGTH = 150
+"""letters of the game's answer that are shown"""
 MARKUP = re.compile(r"<\|im_start\|>\w*|<\|im_end\|>")
 Columns = tuple[SampledPath, SampledPath, SampledPath]
+"""a trunk, and two siblings of one turn"""
 
 
 def groups(run: RecordedRun) -> Iterator[Columns]:
-    """Trunks, each with the siblings of one turn that earned most and least, where these differ; short games first."""
+    """A trunk for each turn whose siblings have unequal rewards, with the best and the worst sibling. Short games come
+    first."""
 
     def reward(path: SampledPath) -> float:
         return path.reward or 0.0
@@ -46,26 +46,27 @@ def groups(run: RecordedRun) -> Iterator[Columns]:
     yield from sorted(chosen, key=lambda columns: sum(len(path.turns) for path in columns))
 
 
-def told(path: SampledPath, chat: ChatFormat) -> dict[int, list[str]]:
-    """The lines of each turn: a thought, a command and what the game said."""
+def turn_lines(path: SampledPath, chat: ChatFormat) -> dict[int, list[str]]:
+    """The lines of each turn k: the thought, the command and the game's answer."""
     lines = {}
     for turn in path.turns:
         thought, _, said = MARKUP.sub("", chat.decode(turn.output_ids)).replace("<think>", "").rpartition("</think>")
         answer = " ".join(MARKUP.sub("", chat.decode(turn.feedback_ids)).split())
-        parts = ((thought.strip(), "({})"), (said.strip(), "> {}"), (textwrap.shorten(answer, LONGEST), "{}"))
-        lines[turn.k] = [line for text, form in parts if text for line in textwrap.wrap(form.format(text), LETTERS)]
+        parts = ((thought.strip(), "({})"), (said.strip(), "> {}"), (textwrap.shorten(answer, ANSWER_LENGTH), "{}"))
+        texts = [form.format(text) for text, form in parts if text]
+        lines[turn.k] = [line for text in texts for line in textwrap.wrap(text, COLUMN_WIDTH)]
     return lines
 
 
-def drawn(columns: Columns, chat: ChatFormat) -> Figure:
-    """Turns from top to bottom. Siblings begin at the turn that they play again."""
-    texts, start = [told(path, chat) for path in columns], columns[1].start_k
+def draw(columns: Columns, chat: ChatFormat) -> Figure:
+    """A column for each path, with its turns from top to bottom. Siblings begin at the turn that they play again."""
+    texts, start = [turn_lines(path, chat) for path in columns], columns[1].start_k
     heights = [max(len(text.get(k, ())) for text in texts) + 1 for k in range(max(map(max, texts)) + 1)]
-    asked = MARKUP.split(chat.decode(columns[0].turns[0].context_ids).rpartition("user")[2])[0]
-    opening = textwrap.wrap(" ".join(asked.split()), OPENING)
+    game_text = MARKUP.split(chat.decode(columns[0].turns[0].context_ids).rpartition("user")[2])[0]
+    opening = textwrap.wrap(" ".join(game_text.split()), OPENING_WIDTH)
     above = len(opening) + 3
     total = sum(heights) + above
-    figure = Figure(figsize=(TWO_COLUMNS, LINE * total))
+    figure = Figure(figsize=(TWO_COLUMNS, LINE_HEIGHT * total))
     figure.text(0.005, 1 - 1 / total, "\n".join(opening), fontsize=5.5, va="top", linespacing=1.25)
     names = ["Trunk", f"Sibling, turn {start} again", f"Sibling, turn {start} again"]
     for column, (path, text, name) in enumerate(zip(columns, texts, names, strict=True)):
@@ -81,15 +82,16 @@ def drawn(columns: Columns, chat: ChatFormat) -> Figure:
 
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command."""
     parser = Parser(__doc__)
-    parser.add_argument("folder", type=Path, metavar="RUN", help="of RTPO, with rollouts of a text game")
+    parser.add_argument("folder", type=Path, metavar="RUN", help="a run of RTPO, with rollouts of a text game")
     parser.add_argument("--output", type=Path, required=True, help="a PNG file")
     options = parser.parse_args(arguments)
     run = load_recorded(options.folder)
     columns = next(groups(run), None)
     if columns is None:
         raise DataError(f"{options.folder} has no trunk with unequal siblings after its first turn: name another run.")
-    figure = drawn(columns, ChatFormat(load_tokenizer(run.model_folder)))
+    figure = draw(columns, ChatFormat(load_tokenizer(run.model_folder)))
     figure.savefig(options.output, dpi=160, facecolor="white")
     print(options.output)
 

@@ -17,12 +17,12 @@ from analysis.plots import TOY_SCALE, Line, Panel
 from rtpo.core.names import counted
 from rtpo.errors import DataError
 
-APART = 0.012
-"""the gap between held-out marks of several configurations, as a share of the rollouts"""
+MARK_GAP = 0.012
+"""the gap between the held-out marks of two configurations, as a share of the rollouts"""
 RATIO, KL = (1.0, 0.1), (0.0, 0.05)
 """the value without mismatch, and the smallest span of the y axis"""
 X, SUCCESS = "Training rollouts", "Success, %"
-BEFORE = "A step stands at the rollouts used before it; a last step with fewer tasks is left out."
+STEP_NOTE = "A step stands at the rollouts used before it; a last step with fewer tasks is left out."
 
 
 def training_figure(configurations: Mapping[str, Frames]) -> Figure:
@@ -35,12 +35,12 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
         marks = plots.spread_marks(len(curve), place, several)
         return Line(curve, looks[label], max(1.0, 2.2 - 0.6 * place), marks=marks)
 
-    placed = [(place, *each) for place, each in enumerate(configurations.items())]
-    success = [_success_lines(frames, looks[label], place, several) for place, label, frames in placed]
+    ranked = [(place, *each) for place, each in enumerate(configurations.items())]
+    success = [_success_lines(frames, looks[label], place, several) for place, label, frames in ranked]
     panels = [
         Panel(SUCCESS, [*chain(*success)], X, framed=[plots.from_zero]),
-        Panel("Ratio, training / rollout", [line("ratio", *each) for each in placed], X, framed=[plots.around(*RATIO)]),
-        Panel("KL (k1), nats a token", [line("kl", *each) for each in placed], X, framed=[plots.around(*KL)]),
+        Panel("Ratio, training / rollout", [line("ratio", *each) for each in ranked], X, framed=[plots.around(*RATIO)]),
+        Panel("KL (k1), nats a token", [line("kl", *each) for each in ranked], X, framed=[plots.around(*KL)]),
     ]
     panels = [panel for panel in panels if any(len(line.values) > 1 for line in panel.lines)]
     if not panels:
@@ -59,16 +59,16 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
     ]
     seeds = " or ".join(map(str, sorted({len(frames.runs) for frames in configurations.values()})))
     first = next(iter(configurations.values())).runs.iloc[0]
-    alone = " Bands of one seed: 95 % intervals over a batch." if seeds.split()[0] == "1" else ""
-    about = f"{first['experiment']}; profile {first['profile']}; seeds: {seeds}.{alone}"
-    return plots.sheet([panels], 2.4, f"{about} {_scale(first['profile'])}{BEFORE}", entries)
+    bands = " Bands of one seed: 95 % intervals over a batch." if seeds.split()[0] == "1" else ""
+    runs = f"{first['experiment']}; profile {first['profile']}; seeds: {seeds}.{bands}"
+    return plots.sheet([panels], 2.4, f"{runs} {_scale(first['profile'])}{STEP_NOTE}", entries)
 
 
 def _success_lines(frames: Frames, look: Style, place: int = 0, several: int = 1) -> list[Line]:
     """Success in percent: of training batches as a thin line, and held out as marks with intervals."""
     training = plots.scaled(metrics.training_success(frames), 100)
     held_out = plots.scaled(metrics.held_out_curve(frames), 100)
-    shift = APART * (place - (several - 1) / 2) * held_out["rollouts"].max()
+    shift = MARK_GAP * (place - (several - 1) / 2) * held_out["rollouts"].max()
     return [
         Line(training, look, THIN, marks=() if len(training) > 1 else None),
         Line(held_out.assign(x=held_out["rollouts"] + shift), replace(look, line=""), 2 * WIDTH, bars=True),
@@ -108,22 +108,22 @@ def run_figure(frames: Frames) -> Figure:
         Panel("Zero advantages, %", [line("ties", unit=100)], X, framed=[partial(Axes.set, ylim=(-4, 104))]),
         Panel("Seconds a step", [line(phase, place) for phase, place in phases.items()], X, framed=zero),
     ]
-    alike = partial(Axes.set, xlim=(-0.04 * used, 1.04 * used))
-    known = {panel: any(len(line.values) for line in panel.lines) for panel in panels}
-    shown = [
-        replace(panel, framed=[*(panel.framed if known[panel] else [plots.not_recorded]), alike]) for panel in panels
-    ]
+    same_range = partial(Axes.set, xlim=(-0.04 * used, 1.04 * used))
+    shown = []
+    for panel in panels:
+        is_recorded = any(len(line.values) for line in panel.lines)
+        shown.append(replace(panel, framed=[*(panel.framed if is_recorded else [plots.not_recorded]), same_range]))
     entries = [plots.handle(_look(place), title=f"(h) {phase[8:]}") for phase, place in phases.items()]
-    return plots.sheet([shown[:4], shown[4:]], 2.2, _about(frames), entries, columns=len(entries))
+    return plots.sheet([shown[:4], shown[4:]], 2.2, _note(frames), entries, columns=len(entries))
 
 
-def _about(frames: Frames) -> str:
+def _note(frames: Frames) -> str:
     run, budget = frames.runs.iloc[0], frames.config["budget"]["rollouts"]
     state = "finished" if run["is_finished"] else "not finished"
     return (
         f"{run['run']}; {title_of(run['label'])}; profile {run['profile']}; {state}: {counted(run['steps'], 'step')}, "
         f"{run['rollouts']:,} of {counted(budget, 'rollout')}. {_scale(run['profile'])}Bars: 95 % intervals over "
-        f"questions. KL and entropy: a token. {BEFORE}"
+        f"questions. KL and entropy: a token. {STEP_NOTE}"
     )
 
 

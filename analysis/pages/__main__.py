@@ -11,7 +11,7 @@ import gc
 import sys
 from pathlib import Path
 
-from analysis.pages.fill import filled
+from analysis.pages.fill import fill
 from analysis.tables import report_stale
 from rtpo.core.files import disk_errors
 from rtpo.errors import DataError
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     for page in options.pages or pages():
         try:
             old = page.read_text(encoding="utf-8")
-            new, marks = filled(old)
+            new, marks = fill(old)
         except (DataError, UnicodeDecodeError) as error:
             raise DataError(f"{page}: {error}") from error
         if options.pages and not marks:

@@ -42,19 +42,19 @@ def content(name: str, *arguments: str) -> Content:
     return source(*arguments)
 
 
-def block_text(shown: Content) -> str:
+def block_text(content: Content) -> str:
     """A table or text as Markdown, with the caption and notes of a `Table`."""
-    if isinstance(shown, Table):
-        return markdown(shown)
-    return shown if isinstance(shown, str) else ruled(list(shown.columns), shown.to_numpy().tolist())
+    if isinstance(content, Table):
+        return markdown(content)
+    return content if isinstance(content, str) else ruled(list(content.columns), content.to_numpy().tolist())
 
 
-def cell(shown: Content, place: str) -> str:
-    """A cell, without bold, by the first texts of its row and its column's title. Raises DataError unless exactly one
-    cell matches."""
-    if isinstance(shown, str):
+def cell(content: Content, place: str) -> str:
+    """A cell's text, without bold. place: the first cells of its row, then its column's title, between bars; or the
+    first cell alone, for the last column. Raises DataError unless exactly one cell matches."""
+    if isinstance(content, str):
         raise DataError(f"{place}: a text has no cells.")
-    frame = shown.frame if isinstance(shown, Table) else shown
+    frame = content.frame if isinstance(content, Table) else content
     *row, column = (part.strip() for part in place.split("|"))
     if not row:
         row, column = [column], str(frame.columns[-1])
@@ -68,7 +68,7 @@ def cell(shown: Content, place: str) -> str:
     return str(rows[0][columns[0]]).strip("*")
 
 
-def filled(text: str, content: Callable[..., Content] = content) -> tuple[str, int]:
+def fill(text: str, content: Callable[..., Content] = content) -> tuple[str, int]:
     """A page's text with the current content of each mark, and the number of marks. Raises DataError for a mark without
     an end or a beginning, and for an unknown function or cell."""
 

@@ -97,8 +97,9 @@ def _warm_start(folder: Path) -> dict[str, str]:
     }
 
 
-def decided() -> pd.DataFrame:
-    """The share of the return's variance that is left at each turn of the toy walk, by setting, before training."""
+def walk_turns() -> pd.DataFrame:
+    """What the turns of the toy walk decide before training: the share f of the return's variance that is still open
+    at each turn, by setting."""
     file = PROJECT / "rtpo" / "toy" / "warm_start_walk" / "warm_start.json"
     rows = []
     for name, setting in json.loads(file.read_bytes())["decided"].items():
@@ -109,7 +110,7 @@ def decided() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def turns() -> pd.DataFrame:
+def key_turns() -> pd.DataFrame:
     """What the turns of the toy keys decide before training, the mean over its warm starts."""
     files = sorted((PROJECT / "rtpo" / "toy").glob("warm_start_keys*/warm_start.json"))
     measured = [json.loads(file.read_bytes())["decided"]["keys"] for file in files]

@@ -1,7 +1,7 @@
-"""Which of our records each cell of the paper's tables is made of (cells.yaml).
+"""What our number in each cell of the paper's tables comes from (cells.yaml).
 
-The cells of a table are a frame, indexed by place (row.column). Its columns are the fields of `CellEntry`, row_title,
-column_title, unit, and `paper`: the number that the paper prints there, a `Value` or None.
+A cell's place is row.column, such as rtpo.pass_at_1. The cells of a table are a frame, indexed by place, with the
+columns of `PlannedCell`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ import yaml
 
 from analysis.paper import formulas
 from analysis.paper.metrics import UNITS
-from analysis.paper.numbers import Paper, PrintedTable, load_paper
+from analysis.paper.numbers import Paper, PrintedTable, Value, load_paper
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.building import build
@@ -27,23 +27,22 @@ MARK = " †"
 """ends the title of a row or column that the paper's table does not have"""
 KINDS = ("metric", "formula", "setting", "not_measured")
 EPISODES = ("held_out", "held_out_paper", "first_paths")
-"""held-out episodes after training at temperature 1, the same at the paper's decoding, and training paths from a
-task"""
+"""after training at temperature 1; after training at the paper's decoding; training paths that began at a task"""
 BENCHMARKS = tuple(sorted(path.stem for path in (PROJECT / "configs" / "benchmarks").glob("*.yaml")))
 
 
 @dataclass(frozen=True)
 class CellEntry:
-    """A cell of cells.yaml: its place, and one of KINDS, which says where our number is from."""
+    """A cell of cells.yaml. One of KINDS is given, and says where our number comes from."""
 
     row: str
     column: str
-    metric: str = ""  # of analysis/paper/metrics.yaml, over the episodes that the fields below choose
+    metric: str = ""  # a key of metrics.yaml, over the episodes that the fields below choose
     formula: str = ""  # of other cells: a column of the same row, or row.column
     setting: str = ""  # a field of the launchers' configuration or, after `evaluate.`, of configs/evaluate.yaml
     not_measured: str = ""  # why there is no number
     experiment: str = ""  # the runs are results/<experiment>_<profile>_<task>/<label>-seed<seed>/
-    task: str = ""  # the task's role in the paper; a profile chooses the task (launch.tasks)
+    task: str = ""  # its role in the paper, such as math; `launch.tasks` of the profile says which task plays it
     label: str = ""
     benchmark: str = ""  # which evaluation of the runs
     where: dict[str, str] = field(default_factory=dict)  # only questions with these values in their `meta`
@@ -51,6 +50,16 @@ class CellEntry:
     part: str = ""  # only this fifth of the graded episodes, 1 to 5, in the order of training
     not_compared: str = ""  # why our number gets no verdict
     stated: str = ""  # the key of a number in the paper's prose, shown instead of a printed cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCell(CellEntry):
+    """A cell with what the paper says about it."""
+
+    row_title: str
+    column_title: str
+    unit: str  # a unit of paper.yaml
+    paper: Value | None  # the printed number
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class TableEntry:
     title: str = ""  # needed if the paper has no such table, and for runs on other tasks than the paper's
     compared: str = ""  # the row from which every other row is subtracted, in a second table
     compared_on: tuple[str, ...] = ()  # the columns of that table
-    evaluated_by: tuple[str, ...] = ()  # experiments whose launchers evaluate runs of another experiment
+    evaluated_by: tuple[str, ...] = ()  # further experiments to run: they evaluate runs of other experiments
 
 
 @dataclass(frozen=True)
@@ -133,8 +142,8 @@ def read_plans(text: str, paper: Paper) -> TablePlans:
     return TablePlans(source.profile, source.launchers, tables)
 
 
-def reads(cell: Any) -> dict[str, str]:
-    """The places that a cell's formula reads, by their names in the formula."""
+def formula_inputs(cell: Any) -> dict[str, str]:
+    """The place of each name in a cell's formula: a column of the same row, or a place itself."""
     names = formulas.names(cell.formula) if cell.formula else ()
     return {name: name if "." in name else f"{cell.row}.{name}" for name in names}
 
@@ -144,53 +153,55 @@ def _plan(key: str, entry: TableEntry, source: CellsFile, paper: Paper) -> Table
     _check(f"{what}: note", notes, source.notes)
     _check(f"{what}: evaluated_by", entry.evaluated_by, source.launchers)
     printed = paper.tables.get(key)
-    lines = paper.table(entry.paper) if entry.paper else printed
-    if not lines and not (entry.section and entry.title):
+    paper_table = paper.table(entry.paper) if entry.paper else printed
+    if not paper_table and not (entry.section and entry.title):
         raise DataError(f"{what} is not a table of the paper: it needs section and title.")
     if entry.paper and not entry.title:
         raise DataError(
             f"{what} has the layout of the paper's {entry.paper}: give it a title that says what its rows are."
         )
-    lines = lines or PrintedTable("", entry.section, entry.title, {}, {}, {}, {})
+    paper_table = paper_table or PrintedTable("", entry.section, entry.title, {}, {}, {}, {})
     names = {"experiment": source.launchers, "metric": UNITS, "episodes": EPISODES, "benchmark": BENCHMARKS}
-    names |= {"row": {**lines.rows, **entry.rows}, "column": {**lines.columns, **entry.columns}}
+    names |= {"row": {**paper_table.rows, **entry.rows}, "column": {**paper_table.columns, **entry.columns}}
     ours = {f"{cell.row}.{cell.column}": cell for cell in entry.cells}
     for row, column in printed.cells if printed else ():
         if f"{row}.{column}" not in ours:
             raise DataError(f"{what} has no cell {row}.{column}, where the paper prints a number: say what ours is.")
-    own = None if entry.paper else paper
-    rows = {place: _cell(cell, names, lines, own, f"{what}, {place}") for place, cell in ours.items()}
-    cells = pd.DataFrame.from_dict(rows, orient="index", dtype=object)
+    numbers = None if entry.paper else paper
+    planned = {place: _cell(cell, names, paper_table, numbers, f"{what}, {place}") for place, cell in ours.items()}
+    cells = pd.DataFrame.from_dict({place: vars(cell) for place, cell in planned.items()}, "index", object)
     for cell in cells.itertuples():
-        _check(f"{what}, {cell.Index}, formula {cell.formula!r}: cell", reads(cell).values(), rows)
+        _check(f"{what}, {cell.Index}, formula {cell.formula!r}: cell", formula_inputs(cell).values(), planned)
     texts, profile = [source.notes[note] for note in notes], entry.profile or source.profile
     order = {**(printed.columns if printed else {}), **dict.fromkeys(cells["column"])}
     columns, compared = [column for column in order if (cells["column"] == column).any()], entry.compared
-    about, paper_key = (lines.section, entry.title or lines.gist, texts), entry.paper or (key if printed else "")
+    about = paper_table.section, entry.title or paper_table.gist, texts
+    paper_key = entry.paper or (key if printed else "")
     return TablePlan(key, profile, *about, cells, columns, compared, entry.compared_on, paper_key, entry.evaluated_by)
 
 
 def _cell(
-    cell: CellEntry, names: Mapping[str, Any], lines: PrintedTable, paper: Paper | None, what: str
-) -> dict[str, Any]:
-    """A row of the frame. paper: None for a table at another scale, which shows no printed numbers."""
+    cell: CellEntry, names: Mapping[str, Any], paper_table: PrintedTable, paper: Paper | None, what: str
+) -> PlannedCell:
+    """A cell with its titles and printed number. paper: None for a table at another scale, which shows no printed
+    numbers."""
     row, column, metric = cell.row, cell.column, cell.metric
     if sum(bool(getattr(cell, kind)) for kind in KINDS) != 1:
         raise DataError(f"{what} needs one of {', '.join(KINDS)}.")
     stated = paper.statement(cell.stated) if paper and cell.stated else None
     for name in names.keys() - {"row"} if stated else names:
         _check(f"{what}: {name}", filter(None, [getattr(cell, name)]), names[name])
-    unit = stated.value.unit if stated else lines.units.get(row) or lines.units.get(column)
+    unit = stated.value.unit if stated else paper_table.units.get(row) or paper_table.units.get(column)
     ours = UNITS.get(metric)
     if ours and unit not in (None, ours):
         raise DataError(f"{what} is in {unit} and the metric {metric!r} in {ours}: choose another.")
-    return {
+    return PlannedCell(
         **vars(cell),
-        "row_title": stated.says[:1].upper() + stated.says[1:] if stated else names["row"][row],
-        "column_title": names["column"][column],
-        "unit": ours or unit or "points",
-        "paper": stated.value if stated else lines.cells.get((row, column)) if paper else None,
-    }
+        row_title=stated.says[:1].upper() + stated.says[1:] if stated else names["row"][row],
+        column_title=names["column"][column],
+        unit=ours or unit or "points",
+        paper=stated.value if stated else paper_table.cells.get((row, column)) if paper else None,
+    )
 
 
 def _check(what: str, names: Iterable[str], known: Collection[str]) -> None:

@@ -37,8 +37,9 @@ class Estimate(NDArrayOperatorsMixin):
 
     value: float  # NaN where it is undefined
     parts: pd.DataFrame | None = None
-    """first-order contributions, [seeds, (name of the units, unit)]; None for an exact number, such as a setting"""
-    seeds: int = 0  # of a combined number: the fewest among its sources
+    """what each seed and unit adds to the number's deviation, to first order: [seeds, (name of the units, unit)]. None
+    for an exact number, such as a setting"""
+    seeds: int = 0  # the fewest of all numbers that it is computed from
     ungraded: int = 0  # samples left out
     top: float = 0.0  # the largest possible value of a share; 0 for other numbers
     decoding: tuple[str, ...] = ()  # of its episodes, in words
@@ -69,7 +70,7 @@ class Estimate(NDArrayOperatorsMixin):
 
     @property
     def p_value(self) -> float:
-        """The two-sided p-value of 0; NaN without an interval, and with one seed, which cannot stand for others."""
+        """The two-sided p-value of 0; NaN without an interval, and for one seed."""
         if self.is_exact or self.seeds < 2 or np.isnan(self.interval.low):
             return nan
         first, *rest = self._tables
@@ -81,9 +82,9 @@ class Estimate(NDArrayOperatorsMixin):
         names = self.parts.columns.get_level_values(0)
         return [self.parts.loc[:, names == name].to_numpy() for name in names.unique()]
 
-    def __array_ufunc__(self, operator: np.ufunc, _: str, *both: "Estimate | float") -> Any:
-        """Apply an operator, for numpy's mixin: an estimate for arithmetic, otherwise the comparison of the values."""
-        sources = [each if isinstance(each, Estimate) else Estimate(float(each)) for each in both]
+    def __array_ufunc__(self, operator: np.ufunc, _: str, *operands: "Estimate | float") -> Any:
+        """Apply an operator, for numpy's mixin. Arithmetic gives an estimate; a comparison compares the values."""
+        sources = [each if isinstance(each, Estimate) else Estimate(float(each)) for each in operands]
         values = [np.float64(each.value) for each in sources]
         with np.errstate(divide="ignore", invalid="ignore"):
             value = operator(*values)
@@ -101,8 +102,8 @@ class Estimate(NDArrayOperatorsMixin):
 def ratio(
     above: pd.DataFrame, below: pd.DataFrame, units: str, scale: float = 1.0, *, is_share: bool = False
 ) -> Estimate:
-    """`scale` times the sum of `above` over the sum of `below`, both [seeds, units]; a unit without a graded sample has
-    0 in both. is_share: the ratio lies in [0, 1]; where it is 0 or 1 its interval is Wilson's over units."""
+    """`scale` times the sum of `above` over the sum of `below`, both [seeds, units]. A unit without a graded sample has
+    0 in both. units: their name. is_share: the ratio lies in [0, 1]; if it is 0 or 1, its interval is Wilson's."""
     with np.errstate(divide="ignore", invalid="ignore"):
         total = np.float64(below.to_numpy().sum())
         value = float(scale * above.to_numpy().sum() / total)

@@ -41,8 +41,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "count": lambda points, whole: Fraction(round(points * whole / 100)),
     "grid": lambda points, whole: nearest(points / 100, whole) * 100,
 }
-"""share, relative: in %. count: how many of `whole` are so many percent. grid: the percentage of the nearest count. The
-last three take exact numbers only."""
+"""share, relative: in percent. count: `points` percent of `whole`, rounded to a whole number. grid: the percentage of
+that number. The last three take exact numbers only."""
 
 
 def evaluate(formula: str, value_of: Callable[[str], Any]) -> Any:

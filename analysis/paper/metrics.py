@@ -31,9 +31,9 @@ RENAMED = {"is_ended": "ended", "is_cut": "cut", "generated_tokens": "tokens", "
 class Metric:
     """A metric of graded episodes.
 
-    Kinds: `mean` is over units of the mean over a unit's episodes. `count` is that mean times the number of units, so
-    one pass through the panel. `ratio` is the sum of `above` over the sum of `below`, `sum` the sum over all episodes.
-    `pass@k` and `pass^k` are of SAMPLES samples.
+    `mean`: the mean over units of each unit's mean. `count`: that mean times the number of units, as if each question
+    had been asked once. `ratio`: the sum of `above` over the sum of `below`. `sum`: the sum over all episodes. `pass@k`
+    and `pass^k`: with k = SAMPLES.
     """
 
     unit: str  # a unit of paper.yaml; points are percent
@@ -57,8 +57,7 @@ UNITS = {name: metric.unit for name, metric in METRICS.items()} | RUN_METRICS
 
 
 def episodes(answers: pd.DataFrame) -> pd.DataFrame:
-    """The episodes of rows with the columns of `answers` (analysis/load.py). In training, each prompt of each step is a
-    unit."""
+    """A row of `answers` or of training paths as an episode. A unit is a question; in training, a prompt of a step."""
     frame = answers.rename(columns=RENAMED | {f"qa_{name}": name for name in QA}).reset_index(drop=True)
     if "parent" in frame:
         frame["unit"] = frame["step"].astype(str) + " " + frame["unit"]
@@ -71,8 +70,8 @@ def episodes(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def estimate(name: str, episodes: pd.DataFrame, units: str) -> Estimate:
-    """A metric over the episodes of several seeds. units: the name of the units; estimates of one panel share it and
-    are paired. Raises DataError if the metric needs an audit of calls and the records have none."""
+    """A metric over the episodes of several seeds. units: a name for the units; estimates with the same name are paired
+    unit by unit. Raises DataError if the metric needs an audit of calls and the records have none."""
     metric, graded = METRICS[name], episodes[episodes["success"].notna()]
     if any(column in metric.above for column in AUDIT):
         lacking = graded.loc[(graded["attempted"] > 0) & graded["programs"].isna(), "unit"]

@@ -53,20 +53,26 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Cells that follow from other cells by a formula; or, under `comparisons`, an order that the prose states.
+    """A formula that gives the cells of some rows or columns of a table; or, under `comparisons`, an order that the
+    prose states.
 
-    A name of one word in a formula is a column of the cell's row, or, with `rows`, a row of its column. `this` is the
-    cell itself, ROW and COLUMN are its keys, table.row.column is any cell (a dash of the table's name is an
-    underscore), stated.key a number of the prose, and name.deviation a standard deviation.
+    Names in a formula:
+
+        pass_at_1                   another cell: with `columns` of the same row, with `rows` of the same column
+        this                        the cell itself
+        ROW, COLUMN                 the keys of the cell, as in table.ROW.COLUMN
+        table.row.column            any cell; a dash in the table's name is written as an underscore
+        stated.key                  a number of the prose
+        name.deviation              the standard deviation printed with a number
     """
 
-    formula: str = ""  # holds for every cell below
-    rows: Sequence[str] = ()  # rows whose cells it gives; otherwise
-    columns: Sequence[str] = ()  # columns whose cells it gives
-    only: Sequence[str] = ()  # the columns of `rows`, or rows of `columns`, to which it is restricted
+    formula: str = ""
+    rows: Sequence[str] = ()  # the rows that it gives; or
+    columns: Sequence[str] = ()  # the columns that it gives
+    only: Sequence[str] = ()  # the columns of these rows, or rows of these columns; default: all
     assuming: str = ""  # what the formula assumes and the paper does not state
-    table: str = ""  # of an order
-    margin: str = ""  # an order's formula for each of `rows` (of columns) or `columns` (of rows); it must be positive
+    table: str = ""  # of an order: its table
+    margin: str = ""  # of an order: a formula that must be positive in each of its `rows` or `columns`
     ties: bool = False  # whether the margin may be 0
     where: str = ""  # section
     says: str = ""  # the order in words
@@ -78,7 +84,7 @@ class PrintedTable:
 
     key: str  # its LaTeX label, without `tab:`
     section: str
-    gist: str
+    gist: str  # what its rows and columns are
     rows: Mapping[str, str]  # titles by key
     columns: Mapping[str, str]
     units: Mapping[str, str]  # by the key of a column, or of a row where rows differ
@@ -92,9 +98,9 @@ class Stated:
 
     value: Value
     where: str  # section
-    says: str
+    says: str  # what it is
     formula: str = ""  # how the paper arrives at it
-    reading: str = ""  # what its sentence says it is, where that differs
+    reading: str = ""  # the formula that its sentence describes, if that is another
     assuming: str = ""  # what the formula assumes and the paper does not state
 
 
@@ -112,10 +118,10 @@ class Paper:
 
     def value(self, table: str, row: str, column: str) -> Value | None:
         """A cell, or None where the paper gives none. Raises DataError for an unknown table, row or column."""
-        lines = self.table(table)
-        _known(lines.rows, row, f"table {table!r} has no row")
-        _known(lines.columns, column, f"table {table!r} has no column")
-        return lines.cells.get((row, column))
+        printed = self.table(table)
+        _known(printed.rows, row, f"table {table!r} has no row")
+        _known(printed.columns, column, f"table {table!r} has no column")
+        return printed.cells.get((row, column))
 
     def statement(self, key: str) -> Stated:
         """A number of the prose. Raises DataError for an unknown key."""

@@ -27,31 +27,31 @@ def files_of(paper_tables: Sequence[PaperTable], folder: Path) -> dict[Path, str
 
 
 def save(paper_tables: Sequence[PaperTable], folder: Path, faults: Sequence[str] = ()) -> int:
-    """Write the tables, print the counts of verdicts, and print the faults of records, whose tables stay unchanged.
-    Returns the exit status, 1 with a fault."""
+    """Write the tables, and print the counts of verdicts. faults: what is wrong with records, one sentence each; they
+    are printed, and tables of these records stay as they are. Returns the exit status: 1 with a fault."""
     files = files_of(paper_tables, folder)
     write(files)
-    for path in [] if faults else _left(files, folder):
+    for path in [] if faults else _superfluous(files, folder):
         print(f"{path}: no record gives it any more; delete it")
     counts = _counts([table for table in paper_tables if table.is_paper])
     print(f"{ruled(list(counts.columns), counts.to_numpy().tolist())}{counted(len(files), 'file')} in {folder}")
-    return _said(faults)
+    return _print_errors(faults)
 
 
-def _said(faults: Sequence[str]) -> int:
+def _print_errors(faults: Sequence[str]) -> int:
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)
     return int(bool(faults))
 
 
 def check(paper_tables: Sequence[PaperTable], folder: Path, command: str, faults: Sequence[str] = ()) -> int:
-    """Print stale, missing and superfluous files, and the faults of records; returns the exit status, 1 with any."""
+    """Print stale, missing and superfluous files, and the faults of records. Returns the exit status: 1 with any."""
     files = files_of(paper_tables, folder)
-    left = [] if faults else _left(files, folder)
-    return max(report_stale([*changed(files), *left], command), _said(faults))
+    superfluous = [] if faults else _superfluous(files, folder)
+    return max(report_stale([*changed(files), *superfluous], command), _print_errors(faults))
 
 
-def _left(files: dict[Path, str], folder: Path) -> list[Path]:
+def _superfluous(files: dict[Path, str], folder: Path) -> list[Path]:
     """The tables in a folder that no record gives any more."""
     return sorted(path for path in folder.glob("*.*") if path.suffix[1:] in FORMATS and path not in files)
 

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from analysis.load import Frames, groups, has_runs, load, unfinished
 from analysis.paper import formulas
-from analysis.paper.cells import reads
+from analysis.paper.cells import formula_inputs
 from analysis.paper.estimates import RUNS, Estimate, ratio
 from analysis.paper.metrics import METRICS, RUN_METRICS, episodes, estimate
 from analysis.run_folder import load_paths
@@ -32,7 +32,7 @@ from rtpo.run.config import PROJECT
 PARTS = 5
 NOT_MEASURED = "not measured"
 SCALE = ("budget.rollouts", "budget.seconds", "budget.steps", "model.name")
-"""settings in which a run has the experiment's full scale"""
+"""settings that a run must share with its experiment's configuration to have its scale"""
 Cell = Any
 """a row of the frame of `analysis.paper.cells`"""
 
@@ -63,14 +63,14 @@ class Condition:
 
     @cached_property
     def left_out(self) -> list[str]:
-        """Names of incomplete runs and evaluations, of evaluations that only other runs of the label have, and of those
-        of a policy before the final one."""
-        names, each = [f"{self.folder.name}/{path.name}" for path in unfinished(self.folder)], self.evaluations
+        """Names of what no cell includes: unfinished runs and evaluations, missing evaluations that other runs of the
+        label have, and evaluations of a policy before the end of training."""
+        names, done = [f"{self.folder.name}/{path.name}" for path in unfinished(self.folder)], self.evaluations
         for label, run in ((label, run) for label, group in self.groups.items() for run in group.names):
-            lacking = {*each.loc[each["label"] == label, "benchmark"]} - {*each.loc[each["run"] == run, "benchmark"]}
+            lacking = {*done.loc[done["label"] == label, "benchmark"]} - {*done.loc[done["run"] == run, "benchmark"]}
             begun = {path.name for path in unfinished(self.folder.parent / run)}
             names += [f"{run}/{name}" for name in sorted(lacking | begun)]
-        early = each[~each["is_final"].astype(bool)]
+        early = done[~done["is_final"].astype(bool)]
         return names + [f"{row.run}/{row.benchmark} (not of the trained policy)" for row in early.itertuples()]
 
 
@@ -94,9 +94,9 @@ class Records:
         if not has_runs(folder):
             return Condition(folder, task, {}, pd.DataFrame(columns=["run", "label", "benchmark", "is_final"]))
         frames = load(folder)
-        for key, wanted in (("profile", self.profile), ("task", task)):
-            for run in frames.runs[frames.runs[key] != wanted].to_dict("records"):
-                where = f"lies in {folder.name!r}, which is for {wanted!r}"
+        for key, expected in (("profile", self.profile), ("task", task)):
+            for run in frames.runs[frames.runs[key] != expected].to_dict("records"):
+                where = f"lies in {folder.name!r}, which is for {expected!r}"
                 raise DataError(f"{run['run']} says {key} {run[key]!r} and {where}: run it elsewhere.")
         runs = frames.runs[["run", "label", "policy_version"]]
         evaluations = frames.benchmarks.merge(runs, on="run", suffixes=("", "_run"))
@@ -121,7 +121,7 @@ class Records:
                 return _setting(cell, self.profile)
             if cell.metric:
                 return self._measured(cell)
-            parts = {name: outcome(read) for name, read in reads(cell).items()}
+            parts = {name: outcome(read) for name, read in formula_inputs(cell).items()}
             missing = next((part for part in parts.values() if isinstance(part, Missing)), None)
             return missing or formulas.evaluate(cell.formula, parts.__getitem__)
 
@@ -146,35 +146,35 @@ class Records:
         elif cell.episodes == "first_paths":
             units = f"prompts {condition.task} {cell.part}"
             decodings = [f"{decoding_text(group.config['sampling'])}, in training"]
-        whole = pd.concat([_chosen(part, where, cell) for _, part in frame.groupby("seed", sort=False)])
-        if whole.empty:
+        chosen = pd.concat([_chosen(part, where, cell) for _, part in frame.groupby("seed", sort=False)])
+        if chosen.empty:
             raise DataError(f"{condition.folder} has no question of {cell.benchmark} of {where}: evaluate again.")
-        number = estimate(cell.metric, whole, units)
+        number = estimate(cell.metric, chosen, units)
         if METRICS[cell.metric].is_certain:
             return Estimate(number.value)
-        ungraded = int((frame if cell.part else whole)["success"].isna().sum())
+        ungraded = int((frame if cell.part else chosen)["success"].isna().sum())
         return replace(number, decoding=tuple(decodings), ungraded=ungraded)
 
     def shortfall(self, cells: Mapping[str, Cell], place: str) -> str:
-        """How the runs or questions behind a cell fall short of the experiment's scale, in words; "" if they do not. A
-        formula has the shortfall of its first cell that has one."""
+        """Why the runs behind a cell are smaller than their experiment, such as "100 of 500 questions of gaia"; "" if
+        they are not. For a formula: why those of one of its inputs are."""
         cell = cells[place]
         if not cell.metric:
-            return next(filter(None, (self.shortfall(cells, read) for read in reads(cell).values())), "")
+            return next(filter(None, (self.shortfall(cells, read) for read in formula_inputs(cell).values())), "")
         condition = self.condition(cell.experiment, cell.task)
         config, planned = condition.groups[cell.label].config, _composed(cell.experiment, self.profile, cell.task)
         for path in SCALE:
             # older records lack newer limits
-            ours, wanted = (OmegaConf.select(OmegaConf.create(tree), path) for tree in (config, planned))
-            if ours != wanted:
-                return f"{path} of {condition.folder.name}/{cell.label} is {ours} and the experiment's {wanted}"
-        whole = _panel_size(cell.benchmark) if cell.benchmark else planned.task.held_out.count
-        if whole is None or not (cell.benchmark or cell.episodes.startswith("held_out")):
+            ours, expected = (OmegaConf.select(OmegaConf.create(tree), path) for tree in (config, planned))
+            if ours != expected:
+                return f"{path} of {condition.folder.name}/{cell.label} is {ours} and the experiment's {expected}"
+        panel_size = _panel_size(cell.benchmark) if cell.benchmark else planned.task.held_out.count
+        if panel_size is None or not (cell.benchmark or cell.episodes.startswith("held_out")):
             return ""
         counts = _episodes(condition, cell.label, cell.benchmark, cell.episodes).groupby("seed")["unit"].nunique()
-        short = counts[counts != whole]
+        short = counts[counts != panel_size]
         return (
-            f"{short.iloc[0]:,} of {counted(whole, 'question')} of {cell.benchmark or condition.task}"
+            f"{short.iloc[0]:,} of {counted(panel_size, 'question')} of {cell.benchmark or condition.task}"
             if len(short)
             else ""
         )
@@ -198,21 +198,22 @@ def _episodes(condition: Condition, label: str, benchmark: str, kind: str) -> pd
 
 
 def _chosen(frame: pd.DataFrame, where: Mapping[str, str], cell: Cell) -> pd.DataFrame:
-    """A seed's episodes for a cell: those that match `where`, or fifth `part` of the graded ones. Runs train on
-    different prompts, so prompts are numbered in order, and paired across runs by number."""
+    """A seed's episodes for a cell: those with the values `where` in their `meta`; or, of the graded ones, the fifth
+    that `cell.part` names."""
     for key, value in where.items():
         frame = frame[[str(json.loads(meta).get(key)) == value for meta in frame["meta"]]]
     if cell.part:
         graded, part = frame[frame["success"].notna()], int(cell.part)
         frame = graded[round(len(graded) * (part - 1) / PARTS) : round(len(graded) * part / PARTS)]
     if cell.episodes == "first_paths":
+        # runs train on different prompts, so the n-th prompts of two runs are paired
         frame = frame.assign(unit=pd.factorize(frame["unit"])[0].astype(str))
     return frame
 
 
 def run_estimate(name: str, group: Frames) -> Estimate:
-    """One of RUN_METRICS over runs. The zero-advantage rate has steps as units, and is over rows, since the frames do
-    not count groups; steps that a run lacks add nothing. Other metrics have one number per run, so only seeds vary."""
+    """One of RUN_METRICS over runs. The zero-advantage rate is over rows, since the frames do not count groups; its
+    units are steps. Other metrics have one number per run, so only seeds vary."""
     runs = group.runs.set_index("seed")
     if name == "zero_advantage":
         trained = group.steps[group.steps["rows"] > 0].merge(group.runs[["run", "seed"]], on="run")
@@ -251,16 +252,15 @@ def config_file(group: str, name: str) -> Any:
 
 @cache
 def _composed(experiment: str, profile: str, role: str) -> DictConfig:
-    """The configuration of an experiment's run without its algorithm. Fields of `algorithm` that other files set
-    stay."""
+    """The configuration of an experiment's run. `algorithm` has only what the experiment, profile and task set."""
     task = tasks(profile)[role]
     return composed("train", [f"experiment={experiment}", f"profile={profile}", f"task={task}", "~algorithm", "seed=0"])
 
 
 @cache
 def _planned(experiment: str, profile: str, role: str, label: str) -> DictConfig:
-    """The configuration with one of its algorithms, merged here because Hydra would take a third of a second for
-    each."""
+    """The configuration of an experiment's run."""
+    # merged here, since Hydra would take a third of a second for each algorithm
     run = _composed(experiment, profile, role).copy()
     run.algorithm = OmegaConf.merge(config_file("algorithm", label), run.algorithm)
     return run

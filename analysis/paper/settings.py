@@ -1,4 +1,4 @@
-"""The paper's settings as data (settings.yaml), and the values that the launchers' elements have instead."""
+"""The paper's settings as data (settings.yaml), and the values of our runs where they differ."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -56,11 +56,11 @@ def _chains(run: RunConfig) -> int:
 
 
 def _first_paths(run: RunConfig) -> int | None:
-    """Training paths from a task: the trunks, pairs, chains or trees of all steps."""
+    """The number of training paths that begin at a task: the trunks, pairs, chains or trees of all steps."""
     if run.budget.steps is None:
         return None
-    each = next(run.algorithm[name] for name in ("trunks", "pairs", "chains", "trees") if name in run.algorithm)
-    return int(run.budget.steps * run.budget.tasks_per_step * each)
+    per_prompt = next(run.algorithm[name] for name in ("trunks", "pairs", "chains", "trees") if name in run.algorithm)
+    return int(run.budget.steps * run.budget.tasks_per_step * per_prompt)
 
 
 COUNTS: Mapping[str, Callable[[RunConfig], Value]] = {
@@ -69,7 +69,7 @@ COUNTS: Mapping[str, Callable[[RunConfig], Value]] = {
     "chains": lambda run: _chains(run),
     "first_paths": _first_paths,
 }
-"""numbers that follow from several fields. chains: rollouts per prompt. prompts: as many as the budget pays for"""
+"""settings that follow from several fields. chains: rollouts per prompt. prompts: those that the budget pays for"""
 
 
 @cache

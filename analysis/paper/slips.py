@@ -1,7 +1,7 @@
 """The paper's numbers recomputed from each other, and those that do not agree.
 
-A formula's inputs (`analysis.paper.formulas`) are rounded: a decimal stands for all numbers that round to it, an
-integer for itself. A printed number agrees if some inputs give a number that rounds to it.
+Printed decimals are rounded, so a formula's value (`analysis.paper.formulas`) is a range: that of all inputs that round
+to the printed ones. Integers are exact. A printed number agrees if the range has a value that rounds to it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,8 +17,9 @@ from rtpo.errors import DataError
 
 ARITHMETIC, READING, ORDER, EXPECTATION = "arithmetic", "reading", "order", "expectation"
 KINDS = (ARITHMETIC, READING, ORDER, EXPECTATION)
-"""kinds of slips: a number does not follow from others; it is not what its sentence says; an order does not hold; a
-number does not follow under an assumption that the paper does not state, so it may be right"""
+"""arithmetic: a number does not follow from others. reading: it is not what its sentence says. order: a stated order
+does not hold. expectation: a number does not follow from others under an assumption that the paper
+does not state, so it may be right."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,14 @@ def frame(kind: str) -> pd.DataFrame:
 def _cells(paper: Paper) -> Iterator[Recomputed]:
     checks = [(table, check) for table in paper.tables.values() for check in table.checks]
     for table, check in checks:
-        others = check.only or tuple(table.columns if check.rows else table.rows)
-        for target, other in ((target, other) for target in (*check.rows, *check.columns) for other in others):
-            row, column = (target, other) if check.rows else (other, target)
+        if check.rows:
+            cells = [(row, column) for row in check.rows for column in check.only or table.columns]
+        else:
+            cells = [(row, column) for column in check.columns for row in check.only or table.rows]
+        for row, column in cells:
             if value := table.cells.get((row, column)):
-                place, lines = f"{table.key}.{row}.{column}", _lines(table.key, other, is_column=bool(check.rows))
+                place = f"{table.key}.{row}.{column}"
+                lines = _lines(table.key, column if check.rows else row, is_column=bool(check.rows))
                 span = _range(paper, check.formula.replace("ROW", row).replace("COLUMN", column), lines, place)
                 says = f"{table.rows[row]}, {table.columns[column]}: `{check.formula}`{_assuming(check.assuming)}."
                 kind = EXPECTATION if check.assuming else ARITHMETIC
@@ -79,7 +83,7 @@ def _stated(paper: Paper) -> Iterator[Recomputed]:
 
 
 def _orders(paper: Paper) -> Iterator[Recomputed]:
-    """The stated orders, one for each of their lines."""
+    """Each stated order in each row or column that it is about."""
     for key, order in paper.comparisons.items():
         table = paper.table(order.table)
         for line in (*order.rows, *order.columns):
@@ -91,7 +95,8 @@ def _orders(paper: Paper) -> Iterator[Recomputed]:
 
 
 def _lines(table: str, line: str, *, is_column: bool) -> str:
-    """The place of a one-word name in a formula, with {} for the name: in the column, or in the row, `line`."""
+    """A template for the place of a one-word name in a formula: table.{}.line if `line` is a column, else
+    table.line.{}."""
     return f"{table}.{{}}.{line}" if is_column else f"{table}.{line}.{{}}"
 
 
@@ -104,7 +109,7 @@ def _number(kind: str, place: str, where: str, value: Value, span: tuple[Fractio
         raise DataError(f"{place} is text: remove its formula.")
     (middle, low, high), half = span, _half_unit(value, integer=Fraction(1, 2))
     agrees = abs(middle - value.exact) <= half or (low < value.exact + half and high > value.exact - half)
-    return Recomputed(kind, place, where, value.mean_printed, _like(middle, value.mean_printed), says, agrees)
+    return Recomputed(kind, place, where, value.mean_printed, _formatted_as(middle, value.mean_printed), says, agrees)
 
 
 def _range(paper: Paper, formula: str, lines: str = "", this: str = "") -> tuple[Fraction, Fraction, Fraction]:
@@ -153,7 +158,7 @@ def _half_unit(value: Value, integer: Fraction) -> Fraction:
     return Fraction(1, 2 * 10**value.decimals) if value.decimals else integer
 
 
-def _like(number: Fraction, printed: str) -> str:
+def _formatted_as(number: Fraction, printed: str) -> str:
     """A number in the format of a printed one: its sign, separators and decimals. Beside a printed integer, a number
     that is not whole gets one decimal."""
     decimals = len(printed.partition(".")[2]) or int(number.denominator != 1)

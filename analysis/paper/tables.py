@@ -1,8 +1,14 @@
 """The paper's tables from our records: a frame of cells, the paper's layout, and the differences from one row.
 
-A cell `agrees` if our 95 % interval, widened by the paper's rounding, contains the paper's number (`stats.verdict`). It
-is `undecided` if the interval is also too wide; otherwise ours is `higher` or `lower`. A number without an interval has
-`no interval`. Runs below the experiment's scale are `not compared`. Tables of other profiles show no printed numbers.
+The verdict on a cell (`stats.verdict`):
+
+    agrees         our 95 % interval, widened by the paper's rounding, contains the paper's number
+    undecided      it does, but it is too wide to tell
+    higher, lower  it does not
+    no interval    our number has none
+    not compared   our runs are smaller than the experiment
+
+Tables of other profiles show no printed numbers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +25,7 @@ from analysis.paper.estimates import Estimate
 from analysis.paper.numbers import Value, load_paper
 from analysis.paper.records import Missing, Outcome, Records, tasks
 from analysis.stats import CONTRADICTED, LEVEL, SAME, SUPPORTED, UNDECIDED, holm
-from analysis.stats import verdict as by_rule
+from analysis.stats import verdict as interval_verdict
 from analysis.tables import MINUS, NO_VALUE, NOT_RUN, Number, Table, of_rows
 from rtpo.core.names import counted, nearest
 from rtpo.errors import DataError
@@ -35,11 +41,11 @@ POINTS_WIDTH, RELATIVE_WIDTH = 10.0, 0.25
 DECIMALS = {"points": 2, "percent": 2, "turns": 2, "hours": 2, "gpu_hours": 2, "ratio": 3}
 """decimals of our numbers without a printed one, by unit; 1 for other units"""
 ONE_DECIMAL = ("calls", "questions", "count", "points", "percent")
-"""units in which ours have at least one decimal, since they are means"""
+"""units in which our numbers have at least one decimal: they are means"""
 
 
 def verdict(printed: Value | None, outcome: Outcome, why: str = "") -> str:
-    """The verdict on a cell, as the module says. why: the reason not to compare, if there is one."""
+    """The verdict on a cell. why: the reason not to compare it, if there is one."""
     if isinstance(outcome, Missing):
         return outcome.kind
     if printed is None or printed.number is None or not isfinite(outcome.value):
@@ -49,7 +55,7 @@ def verdict(printed: Value | None, outcome: Outcome, why: str = "") -> str:
         return NOT_COMPARED if why else NO_INTERVAL
     rounding = 0.0 if outcome.is_exact or printed.unit in COUNTS else 0.5 * 10**-printed.decimals
     width = POINTS_WIDTH if printed.unit == "points" else RELATIVE_WIDTH * abs(number)
-    word = by_rule(ours, number, slack=max(rounding, SAME * abs(number)), width=width)
+    word = interval_verdict(ours, number, slack=max(rounding, SAME * abs(number)), width=width)
     if word == CONTRADICTED:
         return HIGHER if ours.mean > number else LOWER
     return AGREES if word == SUPPORTED else UNDECIDED
@@ -113,7 +119,7 @@ class PaperTable:
             shown = (_ours(cell, has_seeds=not common and not seeds) for cell in cells)
             lines.append(("" if any(row["paper"]) else str(title), ", ".join(ours), *shown))
         header = ("", "", *(titles[column] for column in self.plan.columns))
-        return _laid_out(self.name, header, lines, self._caption(), list(self._notes()), common)
+        return _with_seeds(self.name, header, lines, self._caption(), list(self._notes()), common)
 
     def _caption(self) -> str:
         """What the table shows. One of toy tasks says so first, and does not take over the paper's title."""
@@ -138,7 +144,7 @@ class PaperTable:
             yield "The paper's numbers are at temperature {}, top-p {}.".format(*values)
         if any(MARK in title for title in cells["row_title"] + cells["column_title"]):
             yield f"{MARK.strip()}: not in the paper's table."
-        yield from _about(list(self.estimates))
+        yield from _interval_notes(list(self.estimates))
         if ungraded := max((each.ungraded for each in self.estimates), default=0):
             yield f"Left out, because ungradable: up to {counted(ungraded, 'sample')} of a cell."
         for word, part in cells[(cells["why"] != "") & (cells["verdict"] != NO_VALUE)].groupby("verdict"):
@@ -167,23 +173,23 @@ class PaperTable:
         header = ("Against", "Seeds", *cells["column_title"][own])
         caption = f"{cells['row_title'][own[0]]} minus each other row of `{self.name}`, paired by seed and question."
         bold = "Bold: p < 0.05 by Holm's correction over a row; with 1 seed there is no p."
-        notes = (*_about(list(estimates[own])), bold)
-        return _laid_out(f"{self.name}{COMPARED}", header, lines, caption, notes, _seeds(compared))
+        notes = (*_interval_notes(list(estimates[own])), bold)
+        return _with_seeds(f"{self.name}{COMPARED}", header, lines, caption, notes, _seeds(compared))
 
 
-def _laid_out(
+def _with_seeds(
     name: str,
     header: Sequence[str],
     lines: Sequence[Sequence[str | Number]],
     caption: str,
     notes: Sequence[str],
-    common: str,
+    shared_seeds: str,
 ) -> Table:
-    """A table whose second column is seeds. common: the seeds of all numbers, "" if they differ; if they agree, the
-    caption states them, and the column is dropped."""
-    if common:
-        caption = f"{caption} Our means are over {common}."
-        if all(line[1] in ("", common) for line in lines):
+    """A table with the number of seeds in its second column. shared_seeds: the number that all rows share, such as
+    "3 seeds", or ""; if they share it, the caption states it instead."""
+    if shared_seeds:
+        caption = f"{caption} Our means are over {shared_seeds}."
+        if all(line[1] in ("", shared_seeds) for line in lines):
             rows = [(line[0], *line[2:]) for line in lines]
             return of_rows(name, (header[0], *header[2:]), rows, caption, notes)
     return of_rows(name, header, lines, caption, notes, label_columns=2)
@@ -230,7 +236,7 @@ def _tested(differences: Sequence[Estimate], units: Sequence[str]) -> Iterator[N
         yield Number(ours.mean, ours.low, ours.high, DECIMALS.get(unit, 1), sign=True, note=note, is_bold=is_bold)
 
 
-def _about(estimates: Sequence[Estimate]) -> Iterator[str]:
+def _interval_notes(estimates: Sequence[Estimate]) -> Iterator[str]:
     """Notes on the decoding of our numbers, and on their intervals."""
     if decodings := dict.fromkeys(text for each in estimates for text in each.decoding):
         yield f"Ours are at {' and '.join(decodings)}."
@@ -258,9 +264,11 @@ def _line(cell: Any) -> dict[str, Any]:
 
 
 def planned(results: Path) -> dict[str, PaperTable]:
-    """Every table of every profile, by name; the paper's profile comes first, and names of others end in _<profile>.
-    Another profile has the tables written for it, and the paper's tables without benchmarks. If its tasks are the
-    paper's, it has all of the paper's tables."""
+    """Every table of every profile, by name. The paper's profile comes first; other names end in _<profile>.
+
+    Another profile has its own tables of cells.yaml and the paper's tables; of these, only a profile with the paper's
+    tasks has those with benchmarks.
+    """
     plans, tables = load_plans(), {}
     profiles = sorted(path.stem for path in (PROJECT / "configs" / "profile").glob("*.yaml"))
     for profile in sorted(profiles, key=lambda name: name != plans.profile):

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from analysis.pages.__main__ import main
-from analysis.pages.fill import Content, filled
+from analysis.pages.fill import Content, fill
 from rtpo.errors import DataError
 
 FRAME = pd.DataFrame({"Task": ["walk", "math"], "Kind": ["a | b", "c"], "Success": ["1.5 [1.0, 2.0]", "−3"]})
@@ -23,13 +23,13 @@ def source(name: str, *arguments: str) -> Content:
 
 
 def test_blocks_and_slots_are_filled_and_can_be_filled_again() -> None:
-    once, marks = filled(f"before\n{BLOCK}{SLOT}\n", source)
+    once, marks = fill(f"before\n{BLOCK}{SLOT}\n", source)
     assert marks == 2
     assert "a \\| b" in once
     assert "<!--study.table:math | Success-->−3<!--/--> there." in once
-    assert filled(once, source) == (once, 2)
+    assert fill(once, source) == (once, 2)
     changed = once.replace("−3", "−4").replace("walk", "run")
-    assert filled(changed, source) == (once, 2)
+    assert fill(changed, source) == (once, 2)
 
 
 def test_a_mark_that_cannot_be_filled_is_refused() -> None:
@@ -37,7 +37,7 @@ def test_a_mark_that_cannot_be_filled_is_refused() -> None:
     blocks = (("table", "weather"), (BLOCK, "<!-- end -->\n"), ("<!-- end -->\n", BLOCK))
     for text in (*(SLOT.replace(*slot) for slot in slots), *(BLOCK.replace(*block) for block in blocks)):
         with pytest.raises(DataError):
-            filled(text, source)
+            fill(text, source)
 
 
 def test_check_finds_a_changed_number_and_an_edited_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
