@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from analysis.study.plan import Place, Planned, Study, named
+from analysis.study.plan import PlannedRun, Study, StudyRun, load_study
 from experiments.training import train
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, FolderInUse, Stopped
@@ -36,25 +36,25 @@ def train_part(
     """Train the missing runs of a part; `only` these configurations (labels, by commas), and one `task`, or all. No run
     begins after `minutes`. Raises as `train` and `chosen`, and Stopped after a stop between two runs."""
     begun = time.monotonic()
-    seen: set[Place] = set()
+    seen: set[StudyRun] = set()
     # the search plans further runs once others have ended
     while left := [each for each in chosen(list(study.planned(part)), task, only) if each[0] not in seen]:
-        for place, rate in left:
-            seen.add(place)
-            folder = study.folder(place)
-            if study.is_finished(place):
+        for run, rate in left:
+            seen.add(run)
+            folder = study.folder(run)
+            if study.is_finished(run):
                 if folder.path.exists():
                     with suppress(FolderInUse), folder.held():
                         folder.delete_saves()  # left by a stop right after the run's end
                 continue
             if rate is None:
-                print(f"{place} has no learning rate yet: run the parts rates and freeze first")
+                print(f"{run} has no learning rate yet: run the parts rates and freeze first")
                 continue
             if time.monotonic() - begun > 60 * minutes:
                 print(f"{minutes:g} minutes are over; give the same command again to go on")
                 return
             try:
-                train(study.config(place, rate), stop)
+                train(study.config(run, rate), stop)
             except FolderInUse:
                 continue
             folder.delete_saves()
@@ -62,39 +62,39 @@ def train_part(
                 raise Stopped(f"stopped by {stop.reason} after {folder.path}. Run the same command to go on.")
 
 
-def chosen(planned: Sequence[Planned], task: str | None, only: str) -> list[Planned]:
+def chosen(planned: Sequence[PlannedRun], task: str | None, only: str) -> list[PlannedRun]:
     """The planned runs of `only` these configurations on one `task`, or all. Raises ConfigError for unplanned names."""
     labels = only.split(",") if only else []
     for name, typed, known in [
-        ("--task", [] if task is None else [task], {place.task for place, _ in planned}),
-        ("--only", labels, {place.configuration.label for place, _ in planned}),
+        ("--task", [] if task is None else [task], {run.task for run, _ in planned}),
+        ("--only", labels, {run.configuration.label for run, _ in planned}),
     ]:
         if unknown := sorted(set(typed) - known):
             raise ConfigError(f"{name} {', '.join(unknown)}: not in the plan; there are {', '.join(sorted(known))}.")
     return [
-        (place, rate)
-        for place, rate in planned
-        if task in (None, place.task) and (not labels or place.configuration.label in labels)
+        (run, rate)
+        for run, rate in planned
+        if task in (None, run.task) and (not labels or run.configuration.label in labels)
     ]
 
 
 def missing(study: Study, task: str | None = None, only: str = "") -> list[str]:
     """A line for each run that has not been finished. Raises as `chosen`."""
-    parts: dict[Planned, str] = {}
+    parts: dict[PlannedRun, str] = {}
     for part in study.parts:
         for planned in study.planned(part):
             parts.setdefault(planned, part)
     return [
-        f"{parts[place, rate]}: {place}{'' if rate is not None else ', which has no learning rate yet'}"
-        for place, rate in chosen(list(parts), task, only)
-        if not study.is_finished(place)
+        f"{parts[run, rate]}: {run}{'' if rate is not None else ', which has no learning rate yet'}"
+        for run, rate in chosen(list(parts), task, only)
+        if not study.is_finished(run)
     ]
 
 
 @command
 def main(arguments: list[str] | None = None) -> None:
     parser = Parser(__doc__)
-    parser.add_argument("study", type=named, help="name of a file in configs/study/, such as toy")
+    parser.add_argument("study", type=load_study, help="name of a file in configs/study/, such as toy")
     parser.add_argument("part", help=f"{FREEZE}, {MISSING}, rates, or another part of the plan")
     parser.add_argument("--task", help="run only this task")
     parser.add_argument("--only", default="", help="run only these configurations, separated by commas")
@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--results", type=Path, help="repeat the part in this folder, at the chosen rates")
     options = parser.parse_args(arguments)
-    study: Study = options.study if options.results is None else named(options.study.name, options.results)
+    study: Study = options.study if options.results is None else load_study(options.study.name, options.results)
     if options.part == FREEZE:
         if options.task is not None or options.only or options.results is not None:
             parser.error("freeze takes all of the study's own records: leave --task, --only and --results out")

@@ -10,7 +10,7 @@ from analysis.claims.claims import study_claims, together
 from analysis.load import Frames
 from analysis.looks import TASKS, title_of
 from analysis.run_table import mean, mean_over_steps, success, token_sum
-from analysis.study.plan import named
+from analysis.study.plan import load_study
 from analysis.study.results import DECODINGS, MEASURES, Difference, compare, of_study
 from analysis.tables import NO_VALUE, NOT_RUN, Cell, number, percent_cell
 from rtpo.errors import DataError
@@ -21,7 +21,7 @@ Column = Callable[[Frames], Cell]
 
 def parts(study: str) -> pd.DataFrame:
     """Planned and finished runs of each part."""
-    plan = named(study)
+    plan = load_study(study)
     finished = {part: [plan.is_finished(place) for place, _ in plan.planned(part)] for part in plan.parts}
     rows = [(part, str(len(runs)), str(sum(runs))) for part, runs in finished.items()]
     return pd.DataFrame(rows, columns=["Part", "Planned", "Finished"])

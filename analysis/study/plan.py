@@ -30,28 +30,28 @@ RATES_FILE = "learning_rates.json"
 
 
 @dataclass(frozen=True)
-class Place:
-    """A run: where its records are, and what it is composed of except its learning rate."""
+class StudyRun:
+    """A run of a study, without its learning rate."""
 
     task: str  # as the plan names it
-    experiment: str  # the folder of its task and warm start
+    experiment: str  # the folder of its records: its task and warm start
     label: str
     seed: int
     configuration: Configuration
-    settings: tuple[str, ...]  # all its Hydra overrides
+    settings: tuple[str, ...]  # its Hydra overrides
 
     def __str__(self) -> str:
         return f"{self.experiment}/{self.label}-seed{self.seed}"
 
 
-Planned = tuple[Place, float | None]
+PlannedRun = tuple[StudyRun, float | None]
 """a run with its learning rate, or None before one is chosen"""
 
 
-class Reached(NamedTuple):
-    """Mean success of a run."""
+class RunSuccess(NamedTuple):
+    """Mean success of a run before and after training."""
 
-    before: float  # NaN without an evaluation before training
+    before: float  # NaN without an evaluation
     after: float  # NaN until the run is finished
 
 
@@ -62,14 +62,14 @@ class Choice(NamedTuple):
     best: float | None  # None until all runs at these rates are finished
 
 
-def named(name: str, again: Path | None = None) -> "Study":
-    """The study of configs/study/<name>.yaml, with its records in results/<name>/. again: a folder in which it is
-    repeated at the learning rates already chosen. Raises ConfigError for an unknown name."""
+def load_study(name: str, results: Path | None = None) -> "Study":
+    """The study of configs/study/<name>.yaml, with its records in results/<name>/. results: another folder for records;
+    the study is repeated there at the learning rates in results/<name>/. Raises ConfigError for an unknown name."""
     names = sorted(path.stem for path in STUDIES.glob("*.yaml"))
     if name not in names:
         raise ConfigError(f"{name!r} is no study of configs/study/: {nearest(name, names)}.")
     own = PROJECT / "results" / name
-    return Study(STUDIES / f"{name}.yaml", own if again is None else again, own / RATES_FILE)
+    return Study(STUDIES / f"{name}.yaml", own if results is None else results, own / RATES_FILE)
 
 
 class Study:
@@ -80,22 +80,22 @@ class Study:
         self.name, self.results = file.stem, results
         self._plan = load_plan(file)
         self._rates_file = rates or results / RATES_FILE
-        self._reached: dict[str, Reached] = {}
+        self._reached: dict[str, RunSuccess] = {}
         self.decoding = self._plan.decoding
-        self.trained = tuple(self._plan.parts)
-        """the parts whose runs are compared, in the order of the file"""
-        self.parts = (RATES, *self.trained)
+        self.compared_parts = tuple(self._plan.parts)
+        """the parts after the search for rates, in the order of the file"""
+        self.parts = (RATES, *self.compared_parts)
 
     def is_common(self, part: str) -> bool:
         """Whether a part's configurations share one rate on each task."""
         return self._plan.parts[part].rate == COMMON
 
-    def planned(self, part: str) -> Iterator[Planned]:
-        """The runs of a part in order: all configurations at one seed and warm start, then at the next. Warm starts
-        alternate, so every seed runs once before any seed runs twice.
+    def planned(self, part: str) -> Iterator[PlannedRun]:
+        """The runs of a part in the order in which they are trained. All configurations run at one seed and warm start,
+        then at the next pair; each seed first runs on one of the warm starts.
 
-        A run at the common rate has `_common` in its label. Where the common rate is also its own rate, both parts
-        share one run, without `_common`.
+        A run at the common rate has `_common` in its label, unless this rate is also its own rate: then the run is that
+        of the part at its own rate.
         """
         if part == RATES:
             yield from self.search()
@@ -109,86 +109,88 @@ class Study:
                 if self.is_common(part) and (rate is None or rate != chosen.get(COMMON)):
                     rate, label = chosen.get(COMMON), f"{label}_{COMMON}"
                 warm_start = self._plan.warm_starts[self._task(task).task][number]
-                yield self._place(SearchRun(task, warm_start, seed), configuration, label), rate
+                yield self._study_run(SearchRun(task, warm_start, seed), configuration, label), rate
 
-    def _place(self, run: SearchRun, configuration: Configuration, label: str, is_search: bool = False) -> Place:
-        own, warm_start = self._task(run.task), run.warm_start
-        base = own.task
+    def _study_run(self, run: SearchRun, configuration: Configuration, label: str, is_search: bool = False) -> StudyRun:
+        task, warm_start = self._task(run.task), run.warm_start
+        base = task.task
         experiment = warm_start if base == run.task else f"{run.task}_{warm_start}"
         settings = (
             f"algorithm={configuration.algorithm}",
             f"task={base}",
             *([f"model={warm_start}"] if warm_start != base else []),  # a task names its first warm start itself
             *self._plan.settings,
-            *own.settings,
+            *task.settings,
             *configuration.settings,
             *(self._plan.rates.settings if is_search else ()),
         )
         where = f"{RATES}_{experiment}" if is_search else experiment
-        return Place(run.task, where, label, run.seed, configuration, settings)
+        return StudyRun(run.task, where, label, run.seed, configuration, settings)
 
-    def folder(self, place: Place) -> RunFolder:
-        return RunFolder(self.results / str(place))
+    def folder(self, run: StudyRun) -> RunFolder:
+        return RunFolder(self.results / str(run))
 
-    def is_finished(self, place: Place) -> bool:
-        return str(place) in self._kept.index or self.folder(place).is_finished
+    def is_finished(self, run: StudyRun) -> bool:
+        return str(run) in self._kept.index or self.folder(run).is_finished
 
     @property
     def has_runs(self) -> bool:
         """Whether a run is finished, in its folder or kept as Parquet."""
         return is_kept(self.results) or bool(find(self.results, "*/*/manifest.json"))
 
-    def config(self, place: Place, rate: float) -> RunConfig:
+    def config(self, run: StudyRun, rate: float) -> RunConfig:
         """The configuration of a run. Raises DataError unless the run that limits its tokens (`tokens_of`) is finished
         and has at least two steps."""
         overrides = [
-            f"seed={place.seed}",
+            f"seed={run.seed}",
             f"results={self.results}",
-            f"experiment_name={place.experiment}",
-            f"algorithm.label={place.label}",
+            f"experiment_name={run.experiment}",
+            f"algorithm.label={run.label}",
             f"optimizer.lr={rate:g}",
-            *place.settings,
-            *self._tokens(place),
+            *run.settings,
+            *self._tokens(run),
         ]
         return compose_run(composed("train", overrides))
 
-    def _tokens(self, place: Place) -> list[str]:
-        """The limit on generated tokens: those of the run of `tokens_of`, minus their mean per step, since a run ends
-        after the step in which it reaches its limit."""
-        if place.configuration.tokens_of is None:
+    def _tokens(self, run: StudyRun) -> list[str]:
+        """The limit on generated tokens, from the run of `tokens_of`."""
+        # a run ends after the step that reaches its limit, so the limit is one mean step below that run's tokens
+        if run.configuration.tokens_of is None:
             return []
-        other = f"{place.experiment}/{place.configuration.tokens_of}-seed{place.seed}"
+        other = f"{run.experiment}/{run.configuration.tokens_of}-seed{run.seed}"
         folder = RunFolder(self.results / other)
         if other in self._kept.index:
             tokens, steps = (int(self._kept[column].loc[other]) for column in ("generated_tokens", "steps"))
         elif folder.is_finished:
             tokens, steps = folder.manifest["ledger"]["generated_tokens"], folder.manifest["steps"]
         else:
-            raise DataError(f"{place} may generate as many tokens as {other}, which is not finished: run it first.")
+            raise DataError(f"{run} may generate as many tokens as {other}, which is not finished: run it first.")
         if steps == 1:
             raise DataError(
-                f"{place} may generate the tokens of {other} minus one step's, but {other} has a single step: raise "
+                f"{run} may generate the tokens of {other} minus one step's, but {other} has a single step: raise "
                 "budget.rollouts of both."
             )
         return [f"budget.generated_tokens={tokens - tokens // steps}"]
 
     # the search for learning rates
 
-    def search(self) -> Iterator[tuple[Place, float]]:
-        """The runs of the search, seed by seed. It tries the rates of `begin`, then the next rate of the grid beyond
-        the lowest or highest tried for as long as that one is the best."""
-        tries = [
-            (place, rate)
+    def search(self) -> Iterator[tuple[StudyRun, float]]:
+        """The runs of the search, seed by seed. It tries the rates of `begin`. While the best rate is the lowest or
+        highest tried, it also tries the next one beyond it in the grid."""
+        runs = [
+            (run, rate)
             for task, label in self._searched()
             for rate in self.choice(task, label).tried
-            for place in self._tries(task, label, rate)
+            for run in self._runs_at(task, label, rate)
         ]
-        yield from sorted(tries, key=lambda planned: (self._task(planned[0].task).task, planned[0].seed))
+        yield from sorted(runs, key=lambda planned: (self._task(planned[0].task).task, planned[0].seed))
 
     def choice(self, task: str, label: str) -> Choice:
-        """The state of the search for one configuration, or for the mean over the core's configurations (COMMON). Where
-        a task needs a common rate, the search of a core configuration begins at all rates that the common search tried,
-        and has no best before that one has."""
+        """The state of the search for one configuration, or for the rate with the best mean over the core (COMMON).
+
+        If a task needs a common rate, all configurations of the core try the rates that the common search tried, and
+        none is chosen before the common rate.
+        """
         parts, is_open = self._plan.parts, False
         core = list(dict.fromkeys(each.rate_of for each in parts[CORE].configurations)) if CORE in parts else []
         grid, tried = self._plan.rates.grid, self._plan.rates.begin
@@ -200,7 +202,7 @@ class Study:
             tried = grid[low : high + 1]
             labels = core if label == COMMON else [label]
             runs = {
-                rate: [self._reached_by(place) for name in labels for place in self._tries(task, name, rate)]
+                rate: [self._reached_by(run) for name in labels for run in self._runs_at(task, name, rate)]
                 for rate in tried
             }
             if any(isnan(run.after) for rate in tried for run in runs[rate]):
@@ -214,10 +216,13 @@ class Study:
                 return Choice(tried, None if is_open else best)
 
     @staticmethod
-    def best_of(runs: Mapping[float, Sequence[Reached]], rule: str) -> float:
-        """The best rate, given its runs by rate from the lowest. best: the highest mean after training, the lowest of
-        equals. steady: only rates of which no run ends below its start, unless every rate has one; then the lowest
-        whose mean is within one standard error of the highest mean, the error being that of the highest."""
+    def best_of(runs: Mapping[float, Sequence[RunSuccess]], rule: str) -> float:
+        """The best rate. runs: by rate, from the lowest.
+
+        best: the rate with the highest mean after training; the lowest if several have it. steady: rates with a run
+        that lost success count only if all rates have one; of the others, the lowest rate within one standard error of
+        the highest mean. The error is that of the highest mean.
+        """
         means = {rate: fmean(run.after for run in each) for rate, each in runs.items()}
         if rule == "best":
             return max(means, key=means.__getitem__)
@@ -228,8 +233,8 @@ class Study:
         return next(rate for rate in steady if means[rate] >= means[highest] - error)
 
     def freeze(self) -> None:
-        """Write the chosen learning rate of each search that is over: the best by the plan's rule, in success after
-        training on the validation split.
+        """Write the chosen learning rate of each finished search. Success is that after training, on the validation
+        split.
 
         Raises DataError before writing if a rate already written would change. Raises DataError after writing all other
         rates if a best rate is an end of the grid and the plan does not accept it.
@@ -264,12 +269,12 @@ class Study:
         return json.loads(self._rates_file.read_text()) if self._rates_file.exists() else {}
 
     def _searched(self) -> list[tuple[str, str]]:
-        """The tasks (by the name that shares rates) and labels to search, those of the core first."""
+        """The searches, as pairs of `StudyTask.rates_from` and label; those of the core come first."""
         parts = sorted(self._plan.parts.items(), key=lambda item: item[0] != CORE)
-        own: list[Part | Search] = [part for name, part in parts if name == CORE or part.rate != COMMON]
+        at_own_rates: list[Part | Search] = [part for name, part in parts if name == CORE or part.rate != COMMON]
         searched = (
             (self._task(task).rates_from, configuration.rate_of)
-            for part in (*own, self._plan.rates)
+            for part in (*at_own_rates, self._plan.rates)
             for configuration in part.configurations
             for task in part.tasks
         )
@@ -280,27 +285,29 @@ class Study:
         tasks = (task for part in self._plan.parts.values() if part.rate == COMMON for task in part.tasks)
         return list(dict.fromkeys(self._task(task).rates_from for task in tasks))
 
-    def _tries(self, task: str, label: str, rate: float) -> list[Place]:
+    def _runs_at(self, task: str, label: str, rate: float) -> list[StudyRun]:
         """The runs of a configuration's search at one rate."""
         rates = self._plan.rates
         runs = rates.places.get(task) or [
             SearchRun(task, self._plan.warm_starts[self._task(task).task][0], seed) for seed in rates.seeds
         ]
         planned = {each.label: each for each in reversed(self._plan.configurations)}
-        own = planned.get(label, Configuration(label, label, label))
-        return [self._place(run, own, f"{label}_lr{rate:g}", is_search=True) for run in runs]
+        configuration = planned.get(label, Configuration(label, label, label))
+        return [self._study_run(run, configuration, f"{label}_lr{rate:g}", is_search=True) for run in runs]
 
-    def _reached_by(self, place: Place) -> Reached:
+    def _reached_by(self, run: StudyRun) -> RunSuccess:
         """A run's mean success at the study's decoding."""
-        name, folder = str(place), self.folder(place).path
-        if name not in self._reached and self.is_finished(place):
+        name, folder = str(run), self.folder(run).path
+        if name not in self._reached and self.is_finished(run):
             frames = read_parquet(self.results) if name in self._kept.index else load_run(folder)
             chosen = frames.questions.query(f"mode == {self.decoding!r}")["success"].groupby(["when", "run"]).mean()
             before, after = (chosen.xs(when) if when in chosen.index else pd.Series() for when in ("before", "after"))
-            self._reached |= {str(run): Reached(float(before.get(run, nan)), float(after[run])) for run in after.index}
+            self._reached |= {
+                str(run): RunSuccess(float(before.get(run, nan)), float(after[run])) for run in after.index
+            }
             if name not in self._reached:
                 raise DataError(f"{folder} has no evaluation {self.decoding!r} after training: rates are chosen by it.")
-        return self._reached.get(name, Reached(nan, nan))
+        return self._reached.get(name, RunSuccess(nan, nan))
 
     @cached_property
     def _kept(self) -> pd.DataFrame:

@@ -54,10 +54,11 @@ class Search:
     settings: tuple[str, ...]  # further Hydra overrides of its runs
     rule: Literal["best", "steady"] = "best"  # how a rate is chosen (`Study.best_of`)
     begin: tuple[float, ...] = ()  # neighbours in the grid that are tried first; default: the whole grid
-    accepted: tuple[str, ...] = ()  # <task>/<configuration> or <task>/common whose best rate may be an end of the grid
+    accepted: tuple[str, ...] = ()  # searches, <task>/<label or common>, whose best rate may be an end of the grid
     tasks: tuple[str, ...] = ()  # tasks of `configurations`
     configurations: tuple[Configuration, ...] = ()  # configurations that are searched and belong to no part
-    places: dict[str, tuple[SearchRun, ...]] = field(default_factory=dict)  # by `rates_from`; they replace `seeds`
+    places: dict[str, tuple[SearchRun, ...]] = field(default_factory=dict)
+    """the runs of a task (`rates_from`), in place of those at `seeds`"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class StudyTask:
 
     task: str  # the file of configs/task/
     settings: tuple[str, ...] = ()  # further Hydra overrides
-    rates_from: str = ""  # tasks with one such name share their learning rates; default: the task's own name
+    rates_from: str = ""  # the task whose searched learning rates it uses; default: its own
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,10 @@ def _with_defaults(entry: Any) -> Any:
 
 def _check(plan: StudyPlan, file: Path) -> None:
     grid, begin = plan.rates.grid, plan.rates.begin
-    runs_of_grid = [grid[i : i + len(begin)] for i in range(len(grid))]
-    if grid != tuple(sorted(set(grid))) or not begin or begin not in runs_of_grid:
+    neighbours = [grid[i : i + len(begin)] for i in range(len(grid))]
+    if grid != tuple(sorted(set(grid))) or not begin or begin not in neighbours:
         raise ConfigError(f"{file}: rates.grid must be increasing, and rates.begin must be neighbours in it.")
-    # the names of runs at the common rate depend on the rates, so only runs at their own rates give a limit
+    # a run at the common rate has no fixed name (`Study.planned`), so only runs at their own rates can give a limit
     own = {each.label for part in plan.parts.values() if part.rate != COMMON for each in part.configurations}
     for each in plan.configurations:
         others = sorted(own - {each.label})

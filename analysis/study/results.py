@@ -12,7 +12,7 @@ from analysis import metrics
 from analysis.load import Frames, load, over_warm_starts
 from analysis.looks import styles
 from analysis.stats import Interval, verdict
-from analysis.study.plan import Study, named
+from analysis.study.plan import Study, load_study
 from analysis.tables import NOT_RUN
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
@@ -56,10 +56,10 @@ def of_study(name: str, results: Path = RESULTS) -> StudyResults:
 
 @cache
 def _of_study(name: str, results: Path) -> StudyResults:
-    study = named(name, results / name)
+    study = load_study(name, results / name)
     rows = [
         (place.task, place.configuration.label, study.is_common(part), part, place, str(place), rate)
-        for part in study.trained
+        for part in study.compared_parts
         for place, rate in study.planned(part)
     ]
     planned = pd.DataFrame(rows, columns=[*KEY, "part", "place", "run", "rate"])

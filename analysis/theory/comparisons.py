@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,7 @@ ROUNDING = 1e-6
 BINS = 8
 """bins of returns by the exact chance of success, of about equal size (Theorem 3)"""
 Row = tuple[str, float, float, float, float]
-"""what is measured, and four of its numbers"""
+"""what is measured, and the four numbers that `compared` or `points` names"""
 
 
 @cache
@@ -53,7 +54,7 @@ def records(theorem: int, folder: Path = FOLDER) -> tuple[Manifest, pd.DataFrame
 
 @cache
 def select(theorem: int, folder: Path, kind: str, **values: object) -> pd.DataFrame:
-    """The lines of a kind with these values."""
+    """The lines of a theorem's records with this `kind` and these values."""
     frame = records(theorem, folder)[1]
     for name, value in {"kind": kind, **values}.items():
         frame = frame[frame[name] == value]
@@ -67,28 +68,27 @@ def compared(rows: Iterable[Row]) -> pd.DataFrame:
     """The comparisons of estimates (what, closed form, mean, standard error, scale), with joint normal intervals."""
     frame = pd.DataFrame(list(rows), columns=["what", "closed", "mean", "error", "scale"])
     half = stats.normal(len(frame)) * frame["error"]
-    return judged(frame.assign(low=frame["mean"] - half, high=frame["mean"] + half, slack=0.0))
+    return with_reaches(frame.assign(low=frame["mean"] - half, high=frame["mean"] + half, slack=0.0))
 
 
-def judged(frame: pd.DataFrame) -> pd.DataFrame:
+def with_reaches(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with its column `reaches`."""
     return frame.assign(reaches=frame["closed"].between(frame["low"] - frame["slack"], frame["high"] + frame["slack"]))
 
 
 def verdict(frame: pd.DataFrame, above: bool) -> str:
     """The verdict on a claim of equality, or, with `above`, of an inequality."""
-    each = []
-    for x in frame.to_dict("records"):
-        interval = Interval(x["mean"], x["low"], x["high"], 0, 0)
-        slack = None if above else x["slack"]
-        each.append(stats.verdict(interval, x["closed"], slack=slack, width=RESOLUTION * x["scale"]))
-    return stats.together(each)
+    verdicts = []
+    for row in frame.to_dict("records"):
+        interval = Interval(row["mean"], row["low"], row["high"], 0, 0)
+        slack = None if above else row["slack"]
+        verdicts.append(stats.verdict(interval, row["closed"], slack=slack, width=RESOLUTION * row["scale"]))
+    return stats.together(verdicts)
 
 
 def over_runs(folder: Path, kind: str, variant: str, key: str, family: str | None = None) -> Interval:
-    """Mean and interval over seeds and MDPs of a number per run; equal numbers have width 0. key: a field of the lines,
-    or `below` (optimum minus success), `above` (RTPO's success minus the variant's) or `share` (of optimal
-    decisions)."""
+    """Mean and interval over seeds and MDPs of a number per run. key: a field of the records; or `below`, optimum minus
+    success; `above`, RTPO's success minus the variant's; `share`, the share of optimal decisions."""
     frame = select(1, folder, kind)
     frame = frame if family is None else frame[frame["family"] == family]
     below, share = frame["optimum"] - frame["success"], frame["agreeing"] / frame["decisions"]
@@ -120,7 +120,7 @@ def ablation(folder: Path, variant: str, kind: str = "sweep") -> pd.DataFrame:
 def points(rows: Sequence[Row], closed: float) -> pd.DataFrame:
     """Comparisons of rows (what, mean, low, high, slack) with one closed form."""
     frame = pd.DataFrame(rows, columns=["what", "mean", "low", "high", "slack"])
-    return judged(frame.assign(closed=closed, scale=1.0))
+    return with_reaches(frame.assign(closed=closed, scale=1.0))
 
 
 def shrinkage(group_size: int) -> float:
@@ -155,10 +155,10 @@ def factors(folder: Path) -> pd.DataFrame:
         weights = same["error"] ** -2.0
         mean = float(np.average(same["factor"], weights=weights))
         rows.append((f"G = {size:g}", shrinkage(size), mean, float(weights.sum() ** -0.5), 1.0))
-    for x in records.to_dict("records"):
-        for cell in x["cells"]:
-            what = f"G = {x['group_size']:g}, MDP {x['mdp']:g}, state {cell['state']}, action {cell['action']}"
-            closed = shrinkage(x["group_size"]) * cell["advantage"]
+    for row in records.to_dict("records"):
+        for cell in row["cells"]:
+            what = f"G = {row['group_size']:g}, MDP {row['mdp']:g}, state {cell['state']}, action {cell['action']}"
+            closed = shrinkage(row["group_size"]) * cell["advantage"]
             rows.append((what, closed, cell["mean"], cell["error"], 1.0))
     return compared(rows)
 
@@ -168,21 +168,23 @@ def contaminations(folder: Path) -> pd.DataFrame:
     which the closed form puts at (N-1)/N (V(S) - R)."""
     slopes: list[Row] = []
     cells: list[Row] = []
-    for x in select(2, folder, "contamination").to_dict("records"):
-        name, share = f"N = {x['chains']:g}, MDP {x['mdp']:g}", 1 - 1 / x["chains"]
-        slopes.append((name, share, x["slope"], x["error"], 1.0))
-        for y in x["cells"]:
-            cells.append((f"{name}, state {y['state']}", share * y["value_above"], y["mean"], y["error"], 1.0))
+    for row in select(2, folder, "contamination").to_dict("records"):
+        name, share = f"N = {row['chains']:g}, MDP {row['mdp']:g}", 1 - 1 / row["chains"]
+        slopes.append((name, share, row["slope"], row["error"], 1.0))
+        for cell in row["cells"]:
+            cells.append(
+                (f"{name}, state {cell['state']}", share * cell["value_above"], cell["mean"], cell["error"], 1.0)
+            )
     return compared([*slopes, *cells])
 
 
 def differences(folder: Path, closed: Callable[..., float]) -> pd.DataFrame:
-    """Theorem 2b: MSE differences of the grid, compared with a formula. Scale: the sum of both errors."""
+    """Theorem 2b: the MSE of chains minus that of siblings, compared with a formula. Scale: the sum of the two MSEs."""
     rows: list[Row] = []
-    for x in select(2, folder, "error").to_dict("records"):
-        n, chains, *sigmas = (x[name] for name in ("siblings", "chains", "sigma_v", "sigma_a", "sigma_xi"))
+    for row in select(2, folder, "error").to_dict("records"):
+        n, chains, *sigmas = (row[name] for name in ("siblings", "chains", "sigma_v", "sigma_a", "sigma_xi"))
         what = f"n = {n:g}, N = {chains:g}, σ = {', '.join(f'{sigma:.2g}' for sigma in sigmas)}"
-        chain, sibling = x["of_chains"], x["of_siblings"]
+        chain, sibling = row["of_chains"], row["of_siblings"]
         difference, error = chain["mean"] - sibling["mean"], float(np.hypot(chain["error"], sibling["error"]))
         rows.append((what, closed(n, chains, *sigmas), difference, error, chain["mean"] + sibling["mean"]))
     return compared(rows)
@@ -197,8 +199,8 @@ def unit_weights(folder: Path) -> pd.DataFrame:
 
 
 def return_bins(folder: Path) -> pd.DataFrame:
-    """Returns in BINS by their exact action value p. By bin: the number n, and the means of p (`exact`), return minus p
-    (`above`), p(1-p) (`closed`) and squared distance of a return from p (`square`), with standard errors."""
+    """The returns in BINS by their exact action value p, a row per bin: their number n, and means over returns: `exact`
+    (p), `above` (return minus p), `closed` (p(1-p)), `square` (squared distance from p); with standard errors."""
     cells = select(3, folder, "returns").sort_values("exact", kind="stable")
     middle = cells["n"].cumsum() - cells["n"] / 2
     place = np.minimum((middle / cells["n"].sum() * BINS).astype(int), BINS - 1)
@@ -212,13 +214,15 @@ def return_bins(folder: Path) -> pd.DataFrame:
 def unbiased(folder: Path) -> pd.DataFrame:
     """Theorem 3a: mean return minus the exact action value of the current policy, compared with 0."""
     bins = return_bins(folder).to_dict("records")
-    return compared((f"p = {x['exact']:.2f}", 0.0, x["above"], x["error"], 1.0) for x in bins)
+    return compared((f"p = {row['exact']:.2f}", 0.0, row["above"], row["error"], 1.0) for row in bins)
 
 
 def return_variances(folder: Path) -> pd.DataFrame:
     """Theorem 3b: mean squared distance of a return from p, compared with p(1-p). Scale: the largest variance."""
     bins = return_bins(folder).to_dict("records")
-    return compared((f"p = {x['exact']:.2f}", x["closed"], x["square"], x["square_error"], 0.25) for x in bins)
+    return compared(
+        (f"p = {row['exact']:.2f}", row["closed"], row["square"], row["square_error"], 0.25) for row in bins
+    )
 
 
 def weight_variances(folder: Path) -> pd.DataFrame:
@@ -240,25 +244,40 @@ def growth(folder: Path) -> pd.DataFrame:
     return compared([("growth", 0.0, last["mean"] - first["mean"], error, last["scale"])])
 
 
-Claim = tuple[int, str, Callable[[Path], pd.DataFrame], bool]
-"""theorem, title, comparisons, and whether the claim is an inequality (`above`)"""
+class Claim(NamedTuple):
+    """A claim of a theorem."""
+
+    theorem: int
+    title: str
+    compare: Callable[[Path], pd.DataFrame]  # its comparisons, from the folder of the records
+    above: bool  # whether it is an inequality
+
+
 CLAIMS: dict[str, Claim] = {
-    "theorem_1": (1, "Reverse order on fresh continuations reaches the optimum", optimum, False),
-    "theorem_1_order": (1, "Success falls without reverse order", partial(ablation, variant="forward_fresh"), True),
-    "theorem_1_fresh": (1, "Success falls without freshness", partial(ablation, variant="reverse_stale"), True),
-    "theorem_2a_factor": (2, "E[A | S, u] is (G−2)/(G−1) of the true advantage", factors, False),
-    "theorem_2a_contamination": (2, "A trajectory's advantage contains (N−1)/N (V(S) − R)", contaminations, False),
-    "theorem_2b_general": (2, "The MSE difference is the general formula", partial(differences, closed=general), False),
-    "theorem_2b_printed": (2, "The MSE difference is the printed formula", partial(differences, closed=printed), False),
-    "theorem_2b_lower": (
+    "theorem_1": Claim(1, "Reverse order on fresh continuations reaches the optimum", optimum, False),
+    "theorem_1_order": Claim(
+        1, "Success falls without reverse order", partial(ablation, variant="forward_fresh"), True
+    ),
+    "theorem_1_fresh": Claim(1, "Success falls without freshness", partial(ablation, variant="reverse_stale"), True),
+    "theorem_2a_factor": Claim(2, "E[A | S, u] is (G−2)/(G−1) of the true advantage", factors, False),
+    "theorem_2a_contamination": Claim(2, "A trajectory's advantage contains (N−1)/N (V(S) − R)", contaminations, False),
+    "theorem_2b_general": Claim(
+        2, "The MSE difference is the general formula", partial(differences, closed=general), False
+    ),
+    "theorem_2b_printed": Claim(
+        2, "The MSE difference is the printed formula", partial(differences, closed=printed), False
+    ),
+    "theorem_2b_lower": Claim(
         2,
         "Siblings have the lower MSE where σ_V > 0",
         partial(differences, closed=no_difference),
         True,
     ),
-    "theorem_3a_weights": (3, "The weights of continuations sampled anew are 1", unit_weights, False),
-    "theorem_3a_unbiased": (3, "A sibling's return is on average the present action value p", unbiased, False),
-    "theorem_3b_variance": (3, "The variance of that return is p(1−p)", return_variances, False),
-    "theorem_3_stale_variance": (3, "A stale weight's variance equals the exact variance", weight_variances, False),
-    "theorem_3_growth": (3, "That variance grows with the later turns", growth, True),
+    "theorem_3a_weights": Claim(3, "The weights of continuations sampled anew are 1", unit_weights, False),
+    "theorem_3a_unbiased": Claim(3, "A sibling's return is on average the present action value p", unbiased, False),
+    "theorem_3b_variance": Claim(3, "The variance of that return is p(1−p)", return_variances, False),
+    "theorem_3_stale_variance": Claim(
+        3, "A stale weight's variance equals the exact variance", weight_variances, False
+    ),
+    "theorem_3_growth": Claim(3, "That variance grows with the later turns", growth, True),
 }

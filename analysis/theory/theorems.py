@@ -30,14 +30,15 @@ FAMILIES = {"lock": "locks", "layered": "layers"}
 def verdicts(folder: Path = FOLDER) -> pd.DataFrame:
     """One row per claim; `not run` without finished records. Raises DataError for damaged records."""
     rows = []
-    for key, (theorem, title, compare, above) in CLAIMS.items():
-        shown = word = NOT_RUN
+    for key, claim in CLAIMS.items():
+        intervals = word = NOT_RUN
         with suppress(MissingRecords):
-            frame = compare(folder)
-            word = verdict(frame, above)
-            passed = frame["low"] > 0 if above else frame["reaches"]
-            shown = f"{passed.sum()} of {len(frame)} {'above 0' if above else 'contain it'}"
-        rows.append((key, theorem, title, shown, CONSISTENT.get(word, word) if theorem == 1 else word))
+            frame = claim.compare(folder)
+            word = verdict(frame, claim.above)
+            passed = frame["low"] > 0 if claim.above else frame["reaches"]
+            intervals = f"{passed.sum()} of {len(frame)} {'above 0' if claim.above else 'contain it'}"
+        word = CONSISTENT.get(word, word) if claim.theorem == 1 else word
+        rows.append((key, claim.theorem, claim.title, intervals, word))
     return pd.DataFrame(rows, columns=["Key", "Theorem", "Claim", "Intervals", "Verdict"]).astype(str)
 
 
@@ -58,18 +59,18 @@ def order() -> pd.DataFrame:
 
 
 def compared(*keys: str) -> pd.DataFrame:
-    """The comparisons of a key of CLAIMS, or of several keys with the same measurements. Cells (states, or states and
-    actions) are counted in the row of their group. Raises DataError for an unknown key."""
+    """The comparisons of a key of CLAIMS, or of several keys with the same measurements. Comparisons for one state have
+    no row; a column counts those that hold. Raises DataError for an unknown key."""
     frames = {key: _texts(key) for key in keys}
-    every = frames[keys[0]]
-    is_cell = every["what"].str.contains("state")
-    first = every[~is_cell]
-    columns: dict[str, Any] = {"What": first["what"], "Measured": first["measured"]}
+    texts = frames[keys[0]]
+    is_cell = texts["what"].str.contains("state")
+    groups = texts[~is_cell]
+    columns: dict[str, Any] = {"What": groups["what"], "Measured": groups["measured"]}
     for key, frame in frames.items():
         title = key.rpartition("_")[2].capitalize() if len(keys) > 1 else "Closed form"
         columns |= {title: frame.loc[~is_cell, "closed"], f"{title} inside": frame.loc[~is_cell, "inside"]}
     if is_cell.any():
-        cells = [every.loc[every["what"].str.startswith(f"{what}, "), "inside"] for what in first["what"]]
+        cells = [texts.loc[texts["what"].str.startswith(f"{what}, "), "inside"] for what in groups["what"]]
         columns["Cells whose interval has the closed form"] = [f"{(x == 'yes').sum()} of {len(x)}" for x in cells]
     return pd.DataFrame(columns)
 
@@ -89,7 +90,7 @@ def _texts(key: str) -> pd.DataFrame:
     """The comparisons of a claim as text: what, measured, closed, and inside (whether the interval contains closed)."""
     if key not in CLAIMS:
         raise DataError(f"no claim {key!r}; {nearest(key, CLAIMS)}.")
-    frame = CLAIMS[key][2](FOLDER)
+    frame = CLAIMS[key].compare(FOLDER)
     columns = {
         "what": frame["what"],
         "measured": [str(Number(x["mean"], x["low"], x["high"], 3)) for x in frame.to_dict("records")],

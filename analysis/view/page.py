@@ -21,8 +21,8 @@ SHADES = (0.9, 0.5, 0.1, 0.01)
 CALL = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 BROKEN = "\ufffd"
 """a decoder's text for an incomplete character"""
-LONGEST = 8
-"""the most tokens that make one character"""
+MOST_TOKENS = 8
+"""of one character"""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,9 @@ class ReplyPassage:
     pieces: Sequence[Piece]
 
 
-def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, shown: int) -> str:
-    """The page of the first `shown` trees, behind an index of all trees where there are several.
-
-    Its Content-Security-Policy forbids scripts and loading.
-    """
+def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, count: int) -> str:
+    """The page of the first `count` trees, after an index of all trees if there are several. Its
+    Content-Security-Policy forbids scripts and loading."""
     jinja = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, finalize=_shown)
     jinja.trim_blocks = jinja.lstrip_blocks = True
     style = (HERE / "view.css").read_text(encoding="utf-8")
@@ -58,7 +56,7 @@ def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, show
         "run": run,
         "settings": dict(leaves(run.config)),
         "trees": trees,
-        "shown": shown,
+        "shown": count,
         "shades": SHADES,
     }
     return jinja.get_template("page.html").render(style=style, digest=digest, **words, **content)
@@ -111,14 +109,15 @@ def passages(chat: ChatFormat, output_ids: Sequence[int]) -> list[ReplyPassage]:
 
 
 def pieces(ids: Sequence[int], first: int, last: int, decode: Callable[[Sequence[int]], str]) -> list[Piece]:
-    """The tokens ids[first:last], cut at the ends of characters. The text of a piece is what decoding gains by it."""
-    shown: list[Piece] = []
-    before = start = first
+    """The tokens ids[first:last] in pieces that end where a character ends."""
+    result: list[Piece] = []
+    # the text of a piece is what it adds to the text since `context`, the last clean cut
+    context = start = first
     for end in range(first + 1, last + 1):
-        known, text = decode(ids[before:start]), decode(ids[before:end])
+        known, text = decode(ids[context:start]), decode(ids[context:end])
         is_broken = text.endswith(BROKEN)
-        if is_broken and end < last and end - start < LONGEST:
+        if is_broken and end < last and end - start < MOST_TOKENS:
             continue
-        shown.append(Piece(text[len(known) :], start, end))
-        before, start = (end if is_broken else start), end
-    return shown
+        result.append(Piece(text[len(known) :], start, end))
+        context, start = (end if is_broken else start), end
+    return result

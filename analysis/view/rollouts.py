@@ -66,7 +66,7 @@ class SampledPath(BaseModel, frozen=True, strict=True):
     grade: str
     reward: FiniteFloat | None  # None if it could not be graded
     turns: tuple[RecordedTurn, ...]
-    trained: tuple[Training, ...]  # updates of this path, including those of inherited turns
+    trained: tuple[Training, ...]  # updates of its turns, also of turns that its parent sampled
 
 
 @dataclass(frozen=True)
@@ -141,18 +141,19 @@ class RecordedRun:
 
 
 def load_recorded(folder: Path) -> RecordedRun:
-    """A run or one of its evaluations (RUN/BENCHMARK), finished or not. An evaluation has the questions that keep
-    contexts; an unfinished folder is read as far as its lines are whole. Raises DataError for a folder without a run or
-    rollouts, a file whose checksum differs from the manifest's, and a damaged line."""
+    """A run or one of its evaluations (RUN/BENCHMARK), finished or not. Of an evaluation, only questions whose contexts
+    were kept have a tree. Raises DataError for a folder without a run or rollouts, a file whose checksum differs from
+    the manifest's, and a damaged line."""
     is_evaluation = (folder / "samples.jsonl").exists()
-    settings, manifest = (folder.parent if is_evaluation else folder) / "config.yaml", folder / "manifest.json"
+    config_file, manifest = (folder.parent if is_evaluation else folder) / "config.yaml", folder / "manifest.json"
     file = folder / ("samples.jsonl" if is_evaluation else "rollouts.jsonl")
-    if not settings.exists():
-        raise DataError(no_run(settings.parent))
+    if not config_file.exists():
+        raise DataError(no_run(config_file.parent))
     read = Path.read_bytes
     if is_finished := manifest.exists():
         read = partial(unchanged, checksums=read_manifest(manifest, SCHEMA, ("files",))["files"])
-    config = read_config(settings, settings.read_bytes() if is_evaluation else read(settings))
+    config = read_config(config_file, config_file.read_bytes() if is_evaluation else read(config_file))
+    # an unfinished folder may end within a line, which is left out
     lines = dict(enumerate(read(file).split(b"\n")[:-1] if file.exists() else [], start=1))
     if is_evaluation:
         paths = {number: json_object(line, f"{file} line {number}", ()).get("path") for number, line in lines.items()}
@@ -164,7 +165,7 @@ def load_recorded(folder: Path) -> RecordedRun:
 
 
 def _trees(file: Path, lines: Mapping[int, bytes]) -> list[RecordedTree]:
-    """lines: by their numbers in the file."""
+    """The trees of recorded paths. lines: by their numbers in the file, for errors."""
     trees: dict[tuple[int, str], dict[str | None, SampledPath]] = {}
     for number, line in lines.items():
         try:

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.study.plan import STUDIES, named
+from analysis.study.plan import STUDIES, load_study
 from experiments import quickstart
 from rtpo.run.config import PROJECT
 from rtpo.run.differences import differences
@@ -63,7 +63,7 @@ def test_the_main_table(task: str) -> None:
 @pytest.mark.parametrize("study", STUDIED)
 def test_a_study(study: str) -> None:
     """As its plan composes them; a run of a rate that the plan tries no more is one of the others' rates."""
-    plan = named(study)
+    plan = load_study(study)
     places = {str(place): (place, rate) for part in plan.parts for place, rate in plan.planned(part)}
     alike = {base(run): place for run, (place, _) in places.items()}
     records = {run: record for run, record in kept(study).items() if record["algorithm"]["name"] not in RECORDS_ALONE}

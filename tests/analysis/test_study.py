@@ -15,7 +15,7 @@ from synthetic_runs import answers, write_run
 from whole_runs import SMALL
 
 from analysis.load import keep, load, load_run
-from analysis.study.plan import STUDIES, Reached, Study, named
+from analysis.study.plan import STUDIES, RunSuccess, Study, load_study
 from experiments import study as study_command
 from experiments.study import missing, train_part
 from rtpo.errors import ConfigError, DataError
@@ -163,7 +163,7 @@ def test_the_mean_over_seeds_chooses_and_no_rate_at_an_edge(tmp_path: Path) -> N
 def test_a_steady_rate_is_the_lowest_of_the_best_that_let_no_run_end_below_its_start(
     after: dict[float, list[float]], best: float, steady: float
 ) -> None:
-    runs = {rate: [Reached(0.2, end) for end in ends] for rate, ends in after.items()}
+    runs = {rate: [RunSuccess(0.2, end) for end in ends] for rate, ends in after.items()}
     assert Study.best_of(runs, "best") == best
     assert Study.best_of(runs, "steady") == steady
 
@@ -273,7 +273,7 @@ def test_a_run_may_generate_as_many_tokens_as_another_of_its_seed(tmp_path: Path
 
 def test_a_study_is_run_again_elsewhere_at_the_chosen_rates(tmp_path: Path) -> None:
     """With the settings of each name of one task."""
-    own, again = named("fair"), named("fair", tmp_path)
+    own, again = load_study("fair"), load_study("fair", tmp_path)
     assert missing(own, "walk_even", "rtpo") == []
     assert [line.split(":")[0] for line in missing(again, "walk_even", "rtpo")].count("core") == 20
     planned = list(again.planned("core"))
