@@ -51,15 +51,15 @@ from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import Floats, Grade, GradeOutcome, Task, ToolOutcome, TrainRow, as_ids
 from rtpo.verbs import Loss, Update
 
-PROMPTS, SAMPLES, REPLY_TOKENS = 16, 16, 24  # of a step against stock verl
-BATCH, SIBLINGS, CONTEXT_TOKENS = 256, 16, 50  # of the decoder's case
+PROMPTS, SAMPLES, REPLY_TOKENS = 16, 16, 24  # of the step in the case verl
+BATCH, SIBLINGS, CONTEXT_TOKENS = 256, 16, 50  # of the case decoder
 SAMPLED: dict[str, Any] = {
     **{"max_new_tokens": REPLY_TOKENS, "do_sample": True, "top_k": 0, "eos_token_id": None, "pad_token_id": 0},
     **{"return_dict_in_generate": True, "output_logits": True},
 }
 PROGRAM = "import sympy\nprint(sympy.sqrt(8))"
 CALLS, FRESH_CALLS = 200, 6
-STOCK = """
+STOCK_OVERRIDES = """
     trainer.use_v1=false trainer.logger=["file"] trainer.val_before_train=false trainer.test_freq=-1
     trainer.total_epochs=1 trainer.resume_mode=disable algorithm.adv_estimator=grpo
     data.shuffle=false data.dataloader_num_workers=0
@@ -67,7 +67,7 @@ STOCK = """
     actor_rollout_ref.model.external_lib=rtpo.verl_harness.stock
     actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean actor_rollout_ref.rollout.agent.num_workers=1
     ray_kwargs.ray_init.address=local ray_kwargs.ray_init.include_dashboard=false
-"""  # of verl's own trainer
+"""  # Hydra overrides of verl's own trainer
 H = TypeVar("H", bound=AgentHarness)
 Case = tuple[str, str, Mapping[str, Sequence[float]]]
 """what is compared, the unit of its times, and times by side, ours first"""
@@ -165,8 +165,8 @@ def stock_steps(config: RunConfig, tasks: Sequence[Task], folder: Path) -> list[
         ray_kwargs.ray_init.num_cpus={config.profile.logical_cpus}
         ray_kwargs.ray_init.num_gpus={config.profile.processes}
     """
-    own = [f"{key}={json.dumps(value)}" for key, value in leaves(config.verl)]
-    overrides = [f"++{setting}" for setting in (*own, *STOCK.split(), *sizes.split())]
+    of_config = [f"{key}={json.dumps(value)}" for key, value in leaves(config.verl)]
+    overrides = [f"++{setting}" for setting in (*of_config, *STOCK_OVERRIDES.split(), *sizes.split())]
     with (folder / "stock.log").open("w+") as output:
         trainer = [sys.executable, "-m", "verl.trainer.main_ppo", *overrides]
         if subprocess.call(trainer, cwd=folder, env=os.environ | environment, stdout=output, stderr=output):
@@ -196,15 +196,15 @@ class RecordingHarness(AgentHarness):
 
     def replay(self, apart: bool = False) -> None:
         """Repeat the recorded calls. apart: compute every row by itself."""
-        together = self._backend
-        self._backend = Apart(together) if apart else together
+        backend = self._backend
+        self._backend = RowByRow(backend) if apart else backend
         for call in self.calls:
             call()
-        self._backend = together
+        self._backend = backend
 
 
-class Apart:
-    """A backend that scores and trains every row by itself; the toy tasks have no KL term, and so no reference."""
+class RowByRow:
+    """A backend that scores and trains every row by itself. It has no reference policy: toy tasks have no KL term."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
@@ -229,19 +229,19 @@ def trees(options: Namespace) -> Iterator[Case]:
             yield f"update and scoring of {algorithm}, {task}", "s", timings
 
 
-# the embedded decoder against transformers' batched `generate`, which returns its logits, since rollouts need log-probs
+# the embedded decoder against transformers' batched `generate`; both give log-probs
 
 
 def decoder(options: Namespace) -> Iterator[Case]:
-    """Contexts are random ids that are not cached. Without a stop token all requests generate equally many tokens."""
+    """Seconds for a batch of random contexts, none of them cached. All replies have REPLY_TOKENS tokens."""
     config = configuration()
     torch.set_num_threads(config.profile.threads)
     network = Qwen3ForCausalLM.from_pretrained(config.model.path, dtype=torch.float32).eval()
     ours = Decoder(network.config, stop_ids=(), cache_tokens=1_000_000)
     ours.load(network.state_dict().items(), version=0)
     for siblings in (SIBLINGS, 1):
-        drawn = np.random.default_rng(0).integers(0, network.config.vocab_size, (BATCH // siblings, CONTEXT_TOKENS))
-        ids = drawn.repeat(siblings, axis=0)
+        random = np.random.default_rng(0).integers(0, network.config.vocab_size, (BATCH // siblings, CONTEXT_TOKENS))
+        ids = random.repeat(siblings, axis=0)
         sampling = Sampling(max_tokens=REPLY_TOKENS)
         requests = [Request(as_ids(row), sampling, seed=i, session=str(i), route=str(i)) for i, row in enumerate(ids)]
         contexts = torch.tensor(ids)

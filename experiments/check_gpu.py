@@ -4,8 +4,8 @@ single rows.
     python experiments/check_gpu.py [--tiny] [--model FOLDER]
 
 It needs only torch, transformers and numpy, and downloads nothing: weights are random, or those of FOLDER. It compares
-log-probs and gradients on trees with those of single rows. They may differ by three times the rounding, which it
-measures too. On a GPU it counts the kernels that torch compiles for sixty shapes. It measures seconds and memory of an
+log-probs and gradients on trees with those of single rows. They may differ by three times the rounding error, which it
+also measures. On a GPU it counts the kernels that torch compiles for sixty shapes. It measures seconds and memory of an
 update. With --tiny, or without a GPU, shapes are tiny. The exit status is 1 if a line fails, and 3 if no line fails but
 a part is not finished. docs/cluster/gpus.md says what to run next.
 """
@@ -39,11 +39,11 @@ from rtpo.verbs import TokenClip
 
 SHAPES = 60
 SECONDS = 540
-"""after which no part begins"""
+"""no measurement begins later than this"""
 TEMPERATURE = 0.9
 CHUNK = 512
 """ids for which the output layer is computed at once"""
-SAMPLED = 2**22
+MOST_COMPARED = 2**22
 """the most elements of a gradient that are compared"""
 
 
@@ -52,6 +52,7 @@ FIELDS = [
     *("head_dim", "vocab_size", "tie_word_embeddings"),
 ]
 Shape = tuple[int, ...]
+"""a model's values of FIELDS"""
 TINY: Shape = (32, 64, 2, 4, 2, 8, 100, False)
 SMALL: Shape = (256, 512, 2, 4, 2, 64, 5000, False)
 UPDATES: dict[str, Shape] = {
@@ -62,11 +63,11 @@ UPDATES: dict[str, Shape] = {
 
 @dataclass(frozen=True)
 class Batch:
-    """Groups of siblings: a shared context, and a turn for each, which is trained."""
+    """Rows of siblings. Those of one tree begin with the same context; the turn after it is trained."""
 
     rows: list[Ids]
-    masks: list[np.ndarray]
-    tree_of: list[int]
+    masks: list[np.ndarray]  # the trained ids of each row
+    tree_of: list[int]  # the tree of each row
 
 
 Line = tuple[str, str, bool | None]
@@ -104,11 +105,11 @@ def network(source: Shape | Path, precision: torch.dtype, device: str) -> Any:
 def logprobs(model: Any, rows: Sequence[Ids], masks: Sequence[np.ndarray], trees: Sequence[int], shift: int) -> Tensor:
     """Log-probs of the trained ids, [trained], computed as in the trainer."""
     device = model.device
-    laid = forest(rows, masks, trees, multiple=BLOCK if device.type == "cuda" else 1)
+    tree = forest(rows, masks, trees, multiple=BLOCK if device.type == "cuda" else 1)
     ids, depth, nodes, labels, read = (
-        torch.from_numpy(values).to(device) for values in (laid.ids, laid.depth, laid.nodes, laid.labels, laid.read)
+        torch.from_numpy(values).to(device) for values in (tree.ids, tree.depth, tree.nodes, tree.labels, tree.read)
     )
-    end = None if laid.end is None else torch.from_numpy(laid.end).to(device)
+    end = None if tree.end is None else torch.from_numpy(tree.end).to(device)
     read_at(model, nodes)
     mask = choose_attention(model.config, end)
     states = model.model(input_ids=ids, attention_mask=mask, position_ids=depth + shift, use_cache=False)[0][0]
@@ -125,8 +126,8 @@ def update(model: Any, batch: Batch, *, trees: bool, shift: int = 0) -> Tensor:
     """Compute an update's gradients and return its log-probs, on trees or row by row, without an optimizer step."""
     model.zero_grad()
     count, values = sum(int(mask.sum()) for mask in batch.masks), []
-    of_row = range(len(batch.rows))
-    for chosen in [list(of_row)] if trees else [[row] for row in of_row]:
+    all_rows = list(range(len(batch.rows)))
+    for chosen in [all_rows] if trees else [[row] for row in all_rows]:
         rows, masks = [batch.rows[row] for row in chosen], [batch.masks[row] for row in chosen]
         current = logprobs(model, rows, masks, [batch.tree_of[row] for row in chosen], shift)
         numbers = np.repeat(np.arange(len(chosen)), [mask.sum() for mask in masks])
@@ -145,8 +146,8 @@ def update(model: Any, batch: Batch, *, trees: bool, shift: int = 0) -> Tensor:
     return torch.cat(values)
 
 
-def keep_time(until: float) -> None:
-    """Raises TimeoutError after `until`, in seconds of time.monotonic."""
+def check_time(until: float) -> None:
+    """Raises TimeoutError if time.monotonic has passed `until`."""
     if time.monotonic() >= until:
         raise TimeoutError
 
@@ -156,15 +157,15 @@ def equality(device: str, source: Shape | Path, sizes: Sequence[tuple[int, int]]
     for precision in (torch.float32, torch.bfloat16):
         model = network(source, precision, device)
         for context, turn in sizes:
-            keep_time(until)
+            check_time(until)
             vocabulary, rng = model.config.vocab_size, np.random.default_rng(context)
             batch, computed = siblings_of(rng, vocabulary, 3, 3, context, turn), []
             for trees, shift in ((True, 0), (False, 0), (False, SHIFT)):
                 values = update(model, batch, trees=trees, shift=shift)
                 gradient = torch.cat([x.grad.flatten() for x in model.parameters() if x.grad is not None])
-                computed.append([x[:: 1 + len(x) // SAMPLED].float().cpu().numpy() for x in (values, gradient)])
-            for what, on_trees, alone, moved in zip(("log-probs", "gradients"), *computed, strict=True):
-                measured, floor = difference(on_trees, alone), difference(moved, alone)
+                computed.append([x[:: 1 + len(x) // MOST_COMPARED].float().cpu().numpy() for x in (values, gradient)])
+            for what, on_trees, by_row, shifted in zip(("log-probs", "gradients"), *computed, strict=True):
+                measured, floor = difference(on_trees, by_row), difference(shifted, by_row)
                 value = f"{measured}, rounding {floor}, limit {TIMES} times"
                 yield (
                     f"{what}, {str(precision)[6:]}, {context} + {counted(turn, 'id')}",
@@ -173,13 +174,14 @@ def equality(device: str, source: Shape | Path, sizes: Sequence[tuple[int, int]]
                 )
 
 
-def kinds(device: str, until: float) -> Iterator[Line]:
-    """Count the kernels that torch compiles for SHAPES shapes; fails also if there are none. Raises TimeoutError."""
+def kernels(device: str, until: float) -> Iterator[Line]:
+    """Count the kernels that torch compiles for SHAPES shapes: at least one, and not one per shape. Raises
+    TimeoutError."""
     torch._dynamo.reset()
     counters.clear()
     model, rng = network(SMALL, torch.bfloat16, device), np.random.default_rng(1)
     for _ in range(SHAPES):
-        keep_time(until)
+        check_time(until)
         groups, siblings, context, turn = (
             int(rng.integers(*bounds)) for bounds in ((1, 6), (2, 5), (5, 700), (2, 999))
         )
@@ -194,13 +196,13 @@ def kinds(device: str, until: float) -> Iterator[Line]:
 def speed(
     device: str, name: str, source: Shape | Path, sizes: tuple[int, int, int, int], until: float
 ) -> Iterator[Line]:
-    """Time an update on trees and row by row, each the second time. Raises TimeoutError."""
+    """Time the second of two updates, on trees and row by row. Raises TimeoutError."""
     model = network(source, torch.bfloat16, device)
     batch = siblings_of(np.random.default_rng(0), model.config.vocab_size, *sizes)
     seconds = {}
     for what, trees in (("trees", True), ("rows one by one", False)):
         for _ in range(2):
-            keep_time(until)
+            check_time(until)
             begun = time.perf_counter()
             if device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
@@ -212,11 +214,12 @@ def speed(
 
 
 def parts(device: str, tiny: bool, model: Path | None, until: float) -> dict[str, Iterator[Line]]:
+    """The checks by name. A check runs while its lines are read."""
     lengths = ((9, 6), (16, 12)) if tiny else ((300, 200), (257, 300), (128, 128), (37, 60), (1000, 900))
     sizes = (2, 3, 16, 12) if tiny else (1, 8, 3000, 1800)
     chosen = {"equality": equality(device, model or (TINY if tiny else SMALL), lengths, until)}
     if device == "cuda":
-        chosen["kernels"] = kinds(device, until)
+        chosen["kernels"] = kernels(device, until)
     updates: dict[str, Shape | Path] = {"tiny": TINY} if tiny else {**UPDATES}
     if model:
         updates = {model.name: model}

@@ -14,7 +14,7 @@ Every field can be set like this. The common ones, with their defaults:
     samples=4                    rollouts for each question
     decoding.temperature=0.6     0 is greedy
     decoding.top_p=0.95          sample from the likeliest tokens that together have this probability
-    rollout_context=strip_think  strips past thinking; full: for policies trained with all of it
+    rollout_context=strip_think  drops past thinking; full keeps it, for policies that were trained with it
     machine=null                 the profile (configs/profile/) to serve a model's folder with
 
 Benchmarks are files of configs/benchmarks/. --cfg job prints all fields with their values, and

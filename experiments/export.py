@@ -8,7 +8,7 @@
 OUTPUT must be new or empty. An unfinished run is exported from its last save, and the card says so. --push also uploads
 the folder to a repository of the Hugging Face Hub. A new repository is private.
 
-A save is code: what reads it runs what its files say. Export and resume runs of people whom you trust alone.
+Loading a save can run code that its files hold. Export and resume only runs of people whom you trust.
 """
 
 import sys

@@ -51,7 +51,7 @@ class Process(NamedTuple):
 
 
 def note_jobs(logs: Path, array: str, folders: Mapping[str, Path]) -> None:
-    """Record which run each index of an array job is."""
+    """Write down the run of each index of an array job."""
     named = {index: str(folder.absolute()) for index, folder in folders.items()}
     write_whole(logs / f"{array}.json", json.dumps(named).encode())
 
@@ -80,7 +80,7 @@ def jobs_of(runs: Collection[Path], logs: Path) -> tuple[dict[Path, Job], str]:
         if silence:
             return jobs, f"SLURM does not say what runs ({silence}): try again when it answers."
         states |= now
-    # a job with this number and another name is another cluster's, or reuses the number
+    # clusters reuse job numbers, so a job must also have the name of its log's folder
     named = {folder: f"{job.name}|{job.log.parent.name}" for folder, job in jobs.items()}
     return {folder: replace(job, state=states.get(named[folder], "")) for folder, job in jobs.items()}, ""
 
@@ -100,14 +100,16 @@ def last_line(text: str) -> str:
 # this machine's processes
 
 
-def at_work(folder: Path) -> Process | None:
+def holder_of(folder: Path) -> Process | None:
     """The process of this machine that holds a run or one of its evaluations (`RunFolder.held`)."""
     places = [folder, *(file.parent for file in folder.glob("*/config.yaml"))]
     inodes = {str(place.stat().st_ino): place for place in places if place.exists()}
+    # a line of /proc/locks: 1: FLOCK ADVISORY WRITE <process> <device>:<inode> 0 EOF; with "->" the process waits
     for words in map(str.split, Path("/proc/locks").read_text().splitlines()):
-        place = inodes.get(words[-3].rpartition(":")[2])
+        process_id, inode = words[-4], words[-3].rpartition(":")[2]
+        place = inodes.get(inode)
         if place is not None and "FLOCK" in words and "->" not in words:
-            process = Path(f"/proc/{words[-4]}")
+            process = Path(f"/proc/{process_id}")
             with suppress(OSError):  # it is another user's, or has just ended
                 if any(_is_same(file, place) for file in (process / "fd").iterdir()):
                     command_line = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -167,7 +169,7 @@ def missing(folder: Path, benchmarks: Sequence[str]) -> list[str]:
 def _state(run: RunFolder, benchmarks: Sequence[str], job: Job | None) -> str:
     if not missing(run.path, benchmarks):
         return "complete"
-    state, process = job.state if job else "", at_work(run.path)
+    state, process = job.state if job else "", holder_of(run.path)
     if state in QUEUED:
         return "queued"
     if (process and process.command in (*TRAINING, "evaluate")) or state in ("RUNNING", "COMPLETING"):
@@ -209,7 +211,7 @@ def stop(folder: Path, job: Job | None) -> str | None:
             raise MachineError(f"{folder}: job {job.name} goes on, scancel failed ({last_line(done.stderr)}).")
         outcome = "was asked to end its phase, save and end" if to_script else "is taken out of the queue"
         return f"{folder}: job {job.name} {outcome}"
-    process = at_work(folder)
+    process = holder_of(folder)
     if process is None:
         return None
     if process.command not in TRAINING:

@@ -33,7 +33,7 @@ from analysis.run_table import run_table, show
 from analysis.summary import summarise
 from experiments import following
 from experiments.launched import Launched, all_logs, check, evaluation_of, load
-from experiments.submission import check_gain, gained, submit
+from experiments.submission import check_progress, progress, submit
 from experiments.training import train
 from rtpo.core.names import counted
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
@@ -71,8 +71,8 @@ COMMANDS = {
 
 
 def run_element(launch: Launched, index: int, stop: StopRequest) -> None:
-    """Train and evaluate what is not done yet. Raises Stopped if `stop` was heard in training, once the run is saved,
-    and KeyboardInterrupt outside of training."""
+    """Train and evaluate an element, as far as it is not done. A stop during training saves the run and raises Stopped;
+    a stop at another time raises KeyboardInterrupt."""
     element = launch.elements[index]
     print(f"element {index} of {len(launch.elements)}: {' '.join(element.overrides)}", flush=True)
     train(element.run, stop)
@@ -84,7 +84,8 @@ def run_element(launch: Launched, index: int, stop: StopRequest) -> None:
 
 
 def free_disk(element: Element, keep: str) -> None:
-    """Delete the saves of a finished run that no other experiment reads. keep: as of `rtpo.run.experiments.Launch`."""
+    """Delete the saves of a finished run, unless another experiment reads them. keep: `Launch.keep` of
+    rtpo/run/experiments.py."""
     run, folder = element.run, RunFolder(element.run.folder)
     if keep == "save" or element.owner or not folder.is_finished:
         return
@@ -97,10 +98,10 @@ def free_disk(element: Element, keep: str) -> None:
 
 
 def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple[str, ...]]:
-    """Run folders with their benchmarks: of an experiment's elements, or at or below a named folder. With neither, all
-    submitted runs and all in the results folder. Raises ConfigError, and DataError for a missing folder."""
+    """The folders of the chosen runs, with their benchmarks. experiment: an experiment, or a folder of runs; None takes
+    all submitted runs and all runs in the results folder. Raises ConfigError, and DataError for a missing folder."""
     if experiment is None or _is_setting(experiment):
-        return dict.fromkeys(_all([*([experiment] if experiment else []), *overrides]), ())
+        return dict.fromkeys(_all_runs([*([experiment] if experiment else []), *overrides]), ())
     # a name with a `/` is a folder, even if it does not exist yet
     is_folder = "/" in experiment or (experiment not in ("", *experiments()) and Path(experiment).is_dir())
     if not is_folder:
@@ -119,7 +120,7 @@ def _is_setting(word: str) -> bool:
     return "=" in word.partition("/")[0]
 
 
-def _all(overrides: Sequence[str]) -> list[Path]:
+def _all_runs(overrides: Sequence[str]) -> list[Path]:
     for word in overrides:
         if not word.startswith("results="):
             raise ConfigError(f"{word} without an experiment: name the experiment before it, or give results= alone.")
@@ -174,7 +175,7 @@ def run_one(launch: Launched, index: int) -> None:
     check(replace(launch, experiments=(replace(launch.first, elements=(element,)),)), here=True)
     job = os.environ.get("SLURM_ARRAY_JOB_ID")
     if job is not None:
-        check_gain(launch.logs / f"{job}_{index}.starts", gained(element))
+        check_progress(launch.logs / f"{job}_{index}.starts", progress(element))
     run_element(launch, index, StopRequest())
     print(f"records: {element.run.folder}")
 
@@ -215,7 +216,7 @@ def write_tables(launch: Launched) -> int:
 
 
 def runs_in_paper(launch: Launched) -> list[RunConfig]:
-    """Runs that the paper's tables use. They are found by name, so trials, which have other names, are not."""
+    """The runs that the paper's tables use: those whose experiment_name was not changed."""
     return [
         element.run
         for experiment in launch.experiments
@@ -233,29 +234,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, description=f"{about}\n\n    python experiments/launch.py {name} ...")
         if name == "list":
             continue
-        of_runs = name in ("status", "stop")
-        what = "an experiment, or a pattern of names" + ", or a folder of runs" * of_runs
-        settings = "the settings that started the elements" if of_runs else "settings for every element"
+        takes_folders = name in ("status", "stop")
+        what = "an experiment, or a pattern of names" + ", or a folder of runs" * takes_folders
+        settings = "the settings that started the elements" if takes_folders else "settings for every element"
         command.add_argument("experiment", nargs="?" if name == "status" else None, help=what)
         if name == "element":
             command.add_argument("index", type=int, help="index of the element, from 0")
         command.add_argument("overrides", nargs="*", default=[], help=f"{settings}, such as seed=1")
-    typed = parser.parse_args(arguments)
-    if typed.command == "list":
+    options = parser.parse_args(arguments)
+    if options.command == "list":
         print("\n".join(experiments()))
         return 0
-    if typed.command in ("status", "stop"):
-        return (status if typed.command == "status" else stop)(typed.experiment, typed.overrides)
+    if options.command in ("status", "stop"):
+        return (status if options.command == "status" else stop)(options.experiment, options.overrides)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, on_sigterm)
     try:
-        launch = load(typed.experiment, typed.overrides)
-        if typed.command == "submit":
-            submit(typed.experiment, launch, typed.overrides)
-        elif typed.command == "element":
-            run_one(launch, typed.index)
+        launch = load(options.experiment, options.overrides)
+        if options.command == "submit":
+            submit(options.experiment, launch, options.overrides)
+        elif options.command == "element":
+            run_one(launch, options.index)
         else:
-            return run_all(launch) if typed.command == "run" else write_tables(launch)
+            return run_all(launch) if options.command == "run" else write_tables(launch)
     except KeyboardInterrupt as stopped:
         raise Stopped("stopped: run the same command to go on") from stopped
     return 0

@@ -34,14 +34,15 @@ class Launched:
         return {index: what for index, what in enumerate(lacks) if what}
 
     @property
-    def elsewhere(self) -> dict[int, str]:
-        """By index, the other experiment that has not yet finished an element's run."""
+    def unfinished_owners(self) -> dict[int, str]:
+        """The experiments that must train an element's run first, by the element's index. Only elements that take their
+        run from another experiment have one."""
         owners = {index: self.elements[index].owner for index, what in self.incomplete.items() if "training" in what}
         return {index: owner for index, owner in owners.items() if owner}
 
     @property
     def first(self) -> Experiment:
-        """The first experiment, whose resources hold for all: they come from the profile."""
+        """The first experiment. All have its resources, which come from the profile."""
         return self.experiments[0]
 
     @property

@@ -8,7 +8,7 @@
     python experiments/prepare_data.py textworld --games train=64 held_out=32
 
 Each set goes to <folder>/<name>.jsonl; a run reads it with data=<folder>/<name>.jsonl. Games go to <folder>/textworld/,
-and are made where they are named. If a set fails, the command goes on with the others, and ends with exit status 1.
+and are made only if they are named. If a set fails, the command goes on with the others, and ends with exit status 1.
 """
 
 import argparse
@@ -88,20 +88,20 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     folder = DataFolder(options.folder)
     stand_ins = dict(options.stand_ins)
-    wanted = {*options.names, *stand_ins}
-    if unknown := sorted(wanted - REGISTRY.keys() - {*GAME_TASKS}):
+    names = {*options.names, *stand_ins}
+    if unknown := sorted(names - REGISTRY.keys() - {*GAME_TASKS}):
         raise DataError(f"no set is named {', '.join(unknown)}: there are {', '.join((*REGISTRY, *GAME_TASKS))}")
-    played = [task for task in GAME_TASKS if task in wanted]
-    if options.games and not played:
+    game_tasks = [task for task in GAME_TASKS if task in names]
+    if options.games and not game_tasks:
         raise DataError(f"--games is for the games of a task: name one of {', '.join(GAME_TASKS)}")
     if options.list:
         print(table(folder))
         return 0
     options.folder.mkdir(parents=True, exist_ok=True)
     with RunFolder(options.folder).held():
-        for task in played:
+        for task in game_tasks:
             prepare_games(task, options.folder, dict(options.games or GAMES.items()))
-        sets = wanted - {*GAME_TASKS} if wanted else set(REGISTRY)
+        sets = names - {*GAME_TASKS} if names else set(REGISTRY)
         return prepare(folder, sets, stand_ins, options.accept_other) if sets else 0
 
 

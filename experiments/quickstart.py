@@ -26,7 +26,7 @@ from rtpo.run.cli import Parser, command, composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.stopping import StopRequest
 
-TOY = ("rtpo", "grpo", "grpo_exact")
+TOY_METHODS = ("rtpo", "grpo", "grpo_exact")
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Quickstart:
 
 
 QUICKSTARTS = {
-    "toy_math": Quickstart(TOY, ("experiment_name=quickstart", "budget.rollouts=2048")),
-    "toy_knowledge": Quickstart(TOY, ("experiment_name=quickstart_knowledge", "budget.rollouts=2048")),
+    "toy_math": Quickstart(TOY_METHODS, ("experiment_name=quickstart", "budget.rollouts=2048")),
+    "toy_knowledge": Quickstart(TOY_METHODS, ("experiment_name=quickstart_knowledge", "budget.rollouts=2048")),
     "textworld": Quickstart(
         ("rtpo", "grpo_exact"),
         (

@@ -8,9 +8,9 @@
 
 To resume a part, give the same command again. Several processes can share a part, ideally one on each core: each takes
 runs that no other process holds. Records go to results/<study>/<warm start>/, those of `rates` to
-results/<study>/rates_<warm start>/, and the chosen rates to results/<study>/learning_rates.json. A configuration
-without a chosen rate is not run. If the best rate of a search is the lowest or highest tried, `rates` also runs the
-next one beyond it: in the process that ends last, or when given again. --results FOLDER repeats a part in another
+results/<study>/rates_<warm start>/, and the chosen rates to results/<study>/learning_rates.json. Only
+configurations with a chosen rate are run. If the best rate of a search is the lowest or highest tried, `rates` also
+runs the next one beyond it. --results FOLDER repeats a part in another
 folder, at the same rates.
 """
 
@@ -33,8 +33,8 @@ FREEZE, MISSING = "freeze", "missing"
 def train_part(
     study: Study, part: str, stop: StopRequest, *, task: str | None = None, only: str = "", minutes: float = 240
 ) -> None:
-    """Train the missing runs of a part; `only` these configurations (labels, by commas), and one `task`, or all. No run
-    begins after `minutes`. Raises as `train` and `chosen`, and Stopped after a stop between two runs."""
+    """Train the missing runs of a part. task, only: as `chosen` takes them. No run begins after `minutes`. Raises as
+    `train` and `chosen`, and Stopped after a stop between two runs."""
     begun = time.monotonic()
     seen: set[StudyRun] = set()
     # the search plans further runs once others have ended
@@ -63,7 +63,8 @@ def train_part(
 
 
 def chosen(planned: Sequence[PlannedRun], task: str | None, only: str) -> list[PlannedRun]:
-    """The planned runs of `only` these configurations on one `task`, or all. Raises ConfigError for unplanned names."""
+    """The planned runs of one task (None: all) and of the configurations `only`, labels with commas between ("": all).
+    Raises ConfigError for unplanned names."""
     labels = only.split(",") if only else []
     for name, typed, known in [
         ("--task", [] if task is None else [task], {run.task for run, _ in planned}),

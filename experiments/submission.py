@@ -26,24 +26,24 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
     """Check the incomplete elements, also by SLURM, and submit them as an array job. A job that makes their tables
     follows it. Raises ConfigError, MachineError."""
     check(launch)
-    elements, asked = launch.elements, launch.first.resources
+    elements, resources = launch.elements, launch.first.resources
     needed = elements[0].run.profile.required_cpus
-    if asked.cpus * asked.nodes < needed:
+    if resources.cpus * resources.nodes < needed:
         raise ConfigError(
-            f"launch.resources.cpus is {asked.cpus} on each of {counted(asked.nodes, 'node')}, and the training "
-            f"processes with their engines need {needed} in all: Ray would wait for ever. Ask for more."
+            f"launch.resources.cpus is {resources.cpus} on each of {counted(resources.nodes, 'node')}, and the "
+            f"training processes with their engines need {needed} in all: Ray would wait for ever. Ask for more."
         )
-    elsewhere = launch.elsewhere
-    for owner in dict.fromkeys(elsewhere.values()):
-        runs = [elements[index].run.label for index, name in elsewhere.items() if name == owner]
+    owners = launch.unfinished_owners
+    for owner in dict.fromkeys(owners.values()):
+        runs = [elements[index].run.label for index, name in owners.items() if name == owner]
         print(
             f"{launch.name} reads {counted(len(runs), 'run')} of {owner} ({', '.join(dict.fromkeys(runs))}): submit "
             f"{owner} too, and {launch.name} again once it is finished, for what is left to evaluate"
         )
-    waiting = [index for index in launch.incomplete if index not in elsewhere]
+    waiting = [index for index in launch.incomplete if index not in owners]
     if not waiting:
         complete_all = f"all of {counted(len(elements), 'element')} complete"
-        left = f"{counted(len(elsewhere), 'element')} left to other experiments" if elsewhere else complete_all
+        left = f"{counted(len(owners), 'element')} left to other experiments" if owners else complete_all
         print(f"{launch.name}, profile {launch.first.profile}: {left}")
         return
     job, script = options(launch), (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
@@ -60,7 +60,7 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
     folders = {str(index): elements[index].run.folder for index in waiting}
     following.note_jobs(launch.logs, array, folders)
     tables = [sys.executable, str(PROJECT / "experiments" / "launch.py"), "tables", pattern, *overrides]
-    after = sbatch(
+    tables_job = sbatch(
         f"--job-name={launch.name}_tables",
         f"--dependency=afterany:{array}",
         f"--output={launch.logs}/{array}_tables.log",
@@ -74,11 +74,11 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
     sent = counted(len(waiting), "element")
     print(f"{launch.name}, profile {launch.first.profile}: {sent} submitted as job {array}{complete}")
     print(
-        f"each element: {counted(asked.nodes, 'node')} with {counted(asked.gpus, 'GPU')}, "
-        f"{counted(asked.cpus, 'CPU')} and {asked.memory_gb} GB, "
-        f"at most {asked.minutes} minutes before it is requeued"
+        f"each element: {counted(resources.nodes, 'node')} with {counted(resources.gpus, 'GPU')}, "
+        f"{counted(resources.cpus, 'CPU')} and {resources.memory_gb} GB, "
+        f"at most {resources.minutes} minutes before it is requeued"
     )
-    print(f"tables: job {after}, after all elements have ended")
+    print(f"tables: job {tables_job}, after all elements have ended")
     for index, folder in folders.items():
         print(f"{array}_{index}: {folder}, log {launch.logs}/{array}_{index}.log")
 
@@ -86,23 +86,23 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
 def options(launch: Launched) -> tuple[str, ...]:
     """Options of sbatch for the elements; the environment variable ELEMENTS adds more. Raises ConfigError."""
     try:
-        own = shlex.split(os.environ.get("ELEMENTS", ""))
+        user_options = shlex.split(os.environ.get("ELEMENTS", ""))
     except ValueError as error:
         raise ConfigError(f"ELEMENTS must hold options of sbatch, such as --partition=gpu ({error}).") from error
-    asked = launch.first.resources
-    warning = min(3600, max(60, asked.minutes * 6))  # seconds in which an element ends its phase and saves
+    resources = launch.first.resources
+    warning = min(3600, max(60, resources.minutes * 6))  # seconds in which an element ends its phase and saves
     return (
-        *(f"--nodes={asked.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={asked.cpus}"),
-        *(f"--mem={asked.memory_gb}G", f"--time={asked.minutes}"),
-        *([f"--gpus-per-node={asked.gpus}"] if asked.gpus else []),
+        *(f"--nodes={resources.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={resources.cpus}"),
+        *(f"--mem={resources.memory_gb}G", f"--time={resources.minutes}"),
+        *([f"--gpus-per-node={resources.gpus}"] if resources.gpus else []),
         *(f"--signal=B:USR1@{warning}", "--requeue", "--open-mode=append"),
-        *own,
+        *user_options,
     )
 
 
 def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
-    """Submit a job with this interpreter; returns its id. ray_gpus: what Ray counts on each node; verl counts one GPU
-    for each training process, on CPUs too. Raises MachineError with SLURM's message."""
+    """Submit a job with this interpreter; returns its id. ray_gpus: the GPUs that Ray is told each node has. verl asks
+    for one for each training process, also on CPUs. Raises MachineError with SLURM's message."""
     # inside a job, its own variables would reach the submitted one
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
     if "SLURM_CONF" in os.environ:
@@ -121,7 +121,7 @@ def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
     return done.stdout.strip().partition(";")[0]
 
 
-def gained(element: Element) -> str:
+def progress(element: Element) -> str:
     """An element's progress as text, which changes with every save and every question played."""
     folder = element.run.folder
     pointer = folder / "checkpoints" / "latest"
@@ -130,7 +130,7 @@ def gained(element: Element) -> str:
     return f"{saved} {RunFolder(folder).is_finished} {played}"
 
 
-def check_gain(file: Path, now: str) -> None:
+def check_progress(file: Path, now: str) -> None:
     """Record an element's progress. Raises MachineError at the third start without progress."""
     starts = [*(json.loads(file.read_text()) if file.exists() else []), now]
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -31,18 +31,18 @@ from rtpo.theory.order import OrderSettings
 
 RESULTS = PROJECT / "results" / "theory"
 SCHEMA = 1
-PARTS: dict[int, tuple[Callable[[Any], Iterator[dict[str, Any]]], Any]] = {
+THEOREMS: dict[int, tuple[Callable[[Any], Iterator[dict[str, Any]]], Any]] = {
     1: (theory_order.lines, OrderSettings()),
     2: (theory_credit.lines, CreditSettings()),
     3: (theory_continuation.lines, ContinuationSettings()),
 }
-"""by theorem, what makes its lines, and the settings of the full run"""
+"""by theorem: the function that makes its lines, and the default settings"""
 
 
 def measure(theorem: int, folder: Path, settings: Any = None) -> None:
-    """Make a theorem's records in `folder`; `settings`: those of the full run unless given."""
-    make, full = PARTS[theorem]
-    used = full if settings is None else settings
+    """Make a theorem's records in `folder`. settings: default, those of THEOREMS."""
+    make_lines, default = THEOREMS[theorem]
+    settings = default if settings is None else settings
     started, wall, cpu = utc_now(), time.monotonic(), time.process_time()
     records, manifest = folder / f"theorem_{theorem}.jsonl", folder / f"theorem_{theorem}.json"
     with disk_errors(folder):
@@ -50,11 +50,11 @@ def measure(theorem: int, folder: Path, settings: Any = None) -> None:
         with RunFolder(folder).held():
             manifest.unlink(missing_ok=True)
             with records.open("w", encoding="utf-8") as out:
-                count = sum(out.write(json.dumps(line) + "\n") > 0 for line in make(used))
-            described = {
+                count = sum(out.write(json.dumps(line) + "\n") > 0 for line in make_lines(settings))
+            content = {
                 "schema": SCHEMA,
                 "theorem": theorem,
-                "settings": asdict(used),
+                "settings": asdict(settings),
                 "started": started,
                 "ended": utc_now(),
                 "wall_seconds": time.monotonic() - wall,
@@ -63,13 +63,13 @@ def measure(theorem: int, folder: Path, settings: Any = None) -> None:
                 "lines": count,
                 "sha256": sha256(records),
             }
-            write_whole(manifest, (json.dumps(described, indent=1) + "\n").encode())
+            write_whole(manifest, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def theorem(text: str) -> int:
     """An argument's type: the number of a theorem."""
-    if text not in map(str, PARTS):
-        raise ArgumentTypeError(f"{text!r} is not one of {', '.join(map(str, PARTS))}")
+    if text not in map(str, THEOREMS):
+        raise ArgumentTypeError(f"{text!r} is not one of {', '.join(map(str, THEOREMS))}")
     return int(text)
 
 
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("theorems", nargs="*", type=theorem, help="1, 2 or 3; default: all")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the records")
     options = parser.parse_args(arguments)
-    for number in sorted({*options.theorems}) or PARTS:
+    for number in sorted({*options.theorems}) or THEOREMS:
         measure(number, options.results)
         print(options.results / f"theorem_{number}.json")
 

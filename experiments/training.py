@@ -49,9 +49,9 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
             if save:
                 harness.load(save.folder, save.state["harness"])
                 print(f"resuming {folder.path} after {counted(harness.ledger.rollouts, 'rollout')}")
-            # a step that was saved between two phases has not been tracked
-            kept = ledger.rollouts - (state["progress"].span is not None) if state else None
-            with closing(Tracking(config, folder, tracker, kept)) as track:
+            # an unfinished step has not been tracked, so nothing at its own count of rollouts is kept
+            resumed_at = ledger.rollouts - (state["progress"].span is not None) if state else None
+            with closing(Tracking(config, folder, tracker, resumed_at)) as track:
                 with stop.listening(config.save.grace), disk_errors(folder.path):
                     Run(config, folder, harness, train_tasks, held_out, state, stop, track).train()
                 track.finish(folder.manifest)
@@ -70,8 +70,8 @@ def checked(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
     check_splits(config.task.env, train_tasks, held_out, config.budget.tasks_per_step)
     chat = chat_format(config)
     environment_facts(config.task.env, config.task.env_settings)
-    # each task that is taken uses at least one rollout
-    reach = take(train_tasks, 0, min(config.budget.rollouts, len(train_tasks)), config.seed)
-    check_prompts([*reach, *held_out], config.task, chat)
+    # each task uses at least one rollout, so no other task can be reached
+    reachable = take(train_tasks, 0, min(config.budget.rollouts, len(train_tasks)), config.seed)
+    check_prompts([*reachable, *held_out], config.task, chat)
     settings_of(config)
     return train_tasks, held_out, chat

@@ -21,14 +21,14 @@ from rtpo.warm_starts.adapter import make_adapter, read_splits
 from rtpo.warm_starts.recipes import adapter_recipes
 
 DATA = PROJECT / "data"
-FAR = 0.5
-"""of the demonstrator's success, below which a model has not learnt its task; all shipped ones are above"""
+LEAST_SHARE = 0.5
+"""a model with less than this share of its demonstrator's success has not learnt its task"""
 
 
 @command
 def main(arguments: list[str] | None = None) -> None:
-    toys, adapters, parser = recipes(), adapter_recipes(), Parser(__doc__)
-    known = sorted({*toys, *adapters})
+    toy_recipes, adapters, parser = recipes(), adapter_recipes(), Parser(__doc__)
+    known = sorted({*toy_recipes, *adapters})
     parser.add_argument("--name", required=True, choices=known, help="name of a toy task's or an adapter's recipe")
     parser.add_argument("--output", required=True, type=Path, help="folder to make")
     language = parser.add_argument_group("for an adapter")
@@ -51,18 +51,18 @@ def main(arguments: list[str] | None = None) -> None:
     if name in adapters:
         record = make_adapter(adapters[name], base, read_splits(games / adapters[name].family), output)
     else:
-        recipe, is_measured = toys[name], options.pop("decided", False)
+        recipe, is_measured = toy_recipes[name], options.pop("decided", False)
         recipe = replace(recipe, settings=replace(recipe.settings, **options))
         record = (measure_again if is_measured else warm_start)(recipe, output)
     print(json.dumps({key: value for key, value in record.items() if key != "loss"}, indent=1))
-    if name in toys and (warning := why_weak(record)):
+    if name in toy_recipes and (warning := why_weak(record)):
         print(f"warning: {warning}", file=sys.stderr)
 
 
 def why_weak(record: dict[str, Any]) -> str:
     """A sentence where a toy model succeeds far less often than its demonstrator; empty where not."""
     demonstrator, model = record["demonstrator_success"], record["held_out"]["sampled_success"]
-    if model >= FAR * demonstrator:
+    if model >= LEAST_SHARE * demonstrator:
         return ""
     return (
         f"the model succeeds in {100 * model:.1f} % of the held-out problems and its demonstrator in "

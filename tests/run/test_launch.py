@@ -151,7 +151,7 @@ def test_a_shared_run_is_left_to_its_owner_and_read_by_both_tables(
     assert "--array=1 " in asked.read_text()
     main_table = launched.load("main_table", (*small, "algorithm=rtpo,grpo"))
     assert {each.run.folder for each in main_table.elements} < {each.run.folder for each in ladder.elements}
-    assert main_table.elsewhere == {}
+    assert main_table.unfinished_owners == {}
 
     lines = [step(1, 8, 0.5, [update(10, 0.0, 0.0)])]
     for experiment, label in (("ladder", "vineppo"), ("main_table", "rtpo"), ("main_table", "vanilla")):
@@ -163,9 +163,9 @@ def test_a_shared_run_is_left_to_its_owner_and_read_by_both_tables(
 
 def test_a_shared_run_that_is_trained_is_evaluated_by_each_experiment(tmp_path: Path) -> None:
     drift = launched.load("drift", ("profile=a100x8", "seed=0", f"results={tmp_path}"))
-    assert drift.elsewhere == {0: "main_table"}
+    assert drift.unfinished_owners == {0: "main_table"}
     write_run(tmp_path, "rtpo", 0, [], [], experiment=drift.elements[0].run.experiment_name)
-    assert drift.elsewhere == {}
+    assert drift.unfinished_owners == {}
     assert drift.incomplete[0] == list(drift.elements[0].benchmarks)
 
 
