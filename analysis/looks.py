@@ -68,8 +68,8 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 
 
 def method_of(label: str) -> str:
-    """The method that gives a label its look: the label without its fields, or the nearest configuration below it
-    (`base_of`) that has a look."""
+    """The method that gives a label its look: the label without its fields or, if that has none, the first
+    of its bases (`base_of`) that has a look."""
     label = label.partition(",")[0]
     while label not in LOOKS and (base := base_of(label)) is not None:
         label = base

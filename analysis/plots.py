@@ -186,7 +186,7 @@ def scaled(values: pd.DataFrame, unit: float) -> pd.DataFrame:
 
 
 def shifted(values: pd.DataFrame, place: int, curves: int) -> pd.DataFrame:
-    """Values moved along x, so that the marks of curves configurations stand side by side."""
+    """Values moved along x, so that the marks of several curves stand side by side."""
     return values.assign(x=values["x"] + SIDE_STEP * (place - (curves - 1) / 2))
 
 

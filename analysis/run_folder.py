@@ -46,7 +46,7 @@ UPDATE_KEYS = ("rows", "trained_turns", "trained_tokens")
 TRAINED_KEYS = ("mismatch/kl_k1", "mismatch/context/kl_k1", "zero_advantage")
 """keys that an update with rows must also have"""
 KL_PARTS = {"": "", "_context": "context/", "_engine": "engine/"}
-"""prefix of a part of the KL in the records, by the suffix of its column"""
+"""parts of the KL: the suffix of a part's column, and its prefix in the records"""
 WHEN = ("before", "during", "after")
 MODES = ("sampled", "paper", "greedy")
 Record = Mapping[str, Any]

@@ -229,7 +229,7 @@ def _about_cells(frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[i
 
 
 def _is_empty(title: str, cells: Iterable[Cell]) -> bool:
-    """Whether a column is without a value in every row, or without any rollout outside the budget."""
+    """Whether no row has a value. For the column of rollouts outside the budget, 0 is no value."""
     nothing = "0" if title == COLUMNS["free"].title else NO_VALUE
     return {*map(str, cells)} <= {NOT_RUN, NO_VALUE, nothing}
 

@@ -29,8 +29,8 @@ Summary = dict[str, Any]
 def summarise(lines: Sequence[Mapping[str, Any]], ks: Sequence[int]) -> Summary:
     """The numbers of an evaluation, from its lines in any order.
 
-    pass@1, passes, reward and qa are means over questions of means over samples; all others are over samples. A number
-    without a value is None, and `notes` says why.
+    pass@1, passes, reward and qa are means over questions, where each question counts with its mean over samples. All
+    others are means over samples. A number without a value is None, and `notes` says why.
     """
     frame = pd.DataFrame(lines).sort_values(["position", "sample"]).astype({"reward": float})
     rewards = frame.groupby("uid", sort=False)["reward"]

@@ -112,8 +112,8 @@ def percent_cell(interval: Interval | None, sign: bool = False) -> Cell:
 
 
 def bold_best(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
-    """The frame with the best number of each of these columns in bold, and all numbers that round to it, if their
-    intervals lie above those of all other rows."""
+    """The frame with the best number of each of these columns in bold, if its interval lies above those of all other
+    rows. Numbers that round to the best one count as equal to it."""
     frame = frame.copy()
     for column in columns:
         numbers = {row: value for row, value in frame[column].items() if isinstance(value, Number)}

@@ -123,7 +123,8 @@ def logprobs(model: Any, rows: Sequence[Ids], masks: Sequence[np.ndarray], trees
 
 
 def update(model: Any, batch: Batch, *, trees: bool, shift: int = 0) -> Tensor:
-    """Compute an update's gradients and return its log-probs, on trees or row by row, without an optimizer step."""
+    """Compute an update's gradients and return its log-probs, on trees or row by row, without an optimizer step. shift:
+    added to all positions, which changes nothing but the rounding."""
     model.zero_grad()
     count, values = sum(int(mask.sum()) for mask in batch.masks), []
     all_rows = list(range(len(batch.rows)))
@@ -175,8 +176,7 @@ def equality(device: str, source: Shape | Path, sizes: Sequence[tuple[int, int]]
 
 
 def kernels(device: str, until: float) -> Iterator[Line]:
-    """Count the kernels that torch compiles for SHAPES shapes: at least one, and not one per shape. Raises
-    TimeoutError."""
+    """Count the kernels that torch compiles for SHAPES shapes: from 1 to KERNELS // 2. Raises TimeoutError."""
     torch._dynamo.reset()
     counters.clear()
     model, rng = network(SMALL, torch.bfloat16, device), np.random.default_rng(1)

@@ -55,7 +55,8 @@ def all_logs() -> Path:
 
 
 def load(pattern: str, overrides: Sequence[str]) -> Launched:
-    """Load experiments and check their elements and evaluations. Raises ConfigError, also for shared folders."""
+    """Load experiments and check their elements and evaluations. Raises ConfigError, also if two share a
+    folder."""
     ours, evaluation = of_evaluation(overrides)
     loaded = tuple(load_experiment(name, ours) for name in experiments(pattern))
     launch = Launched(pattern.strip("*_"), loaded, tuple(evaluation))

@@ -8,10 +8,9 @@
 
 To resume a part, give the same command again. Several processes can share a part, ideally one on each core: each takes
 runs that no other process holds. Records go to results/<study>/<warm start>/, those of `rates` to
-results/<study>/rates_<warm start>/, and the chosen rates to results/<study>/learning_rates.json. Only
-configurations with a chosen rate are run. If the best rate of a search is the lowest or highest tried, `rates` also
-runs the next one beyond it. --results FOLDER repeats a part in another
-folder, at the same rates.
+results/<study>/rates_<warm start>/, and the chosen rates to results/<study>/learning_rates.json. Only configurations
+with a chosen rate are run. If the best rate of a search is the lowest or highest tried, `rates` also runs the next one
+beyond it. --results FOLDER repeats a part in another folder, at the same rates.
 """
 
 import sys

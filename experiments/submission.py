@@ -18,7 +18,7 @@ from rtpo.run.experiments import Element
 from rtpo.run.records import RunFolder
 
 STARTS = 3
-"""an element fails when it has started this often without progress in between"""
+"""an element fails at so many starts without progress between them"""
 TABLES_MINUTES = 30
 
 

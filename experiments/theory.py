@@ -40,7 +40,7 @@ THEOREMS: dict[int, tuple[Callable[[Any], Iterator[dict[str, Any]]], Any]] = {
 
 
 def measure(theorem: int, folder: Path, settings: Any = None) -> None:
-    """Make a theorem's records in `folder`. settings: default, those of THEOREMS."""
+    """Make a theorem's records in `folder`. settings: by default those of THEOREMS."""
     make_lines, default = THEOREMS[theorem]
     settings = default if settings is None else settings
     started, wall, cpu = utc_now(), time.monotonic(), time.process_time()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Scale = Literal["paper", "toy", "theory", "printed"]
+"""where a number comes from: runs at the paper's scale, the toy study, tabular problems, or the paper itself"""
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,7 @@ class Part:
     given. Exactly one of `pair`, `run`, `theorem`, `recomputed` and `table` says where the number comes from.
     """
 
-    scale: Scale | tuple[Scale, ...]  # what gives the number: runs at the paper's scale, the toy study, ...
+    scale: Scale | tuple[Scale, ...]
     pair: tuple[str, str] | None = None  # configurations of the toy study; the first is claimed to be better
     measure: str = ""  # their difference, by a key of MEASURES of analysis/study/results.py, or success (each decoding)
     reverse: bool = False  # whether the first is claimed to be worse

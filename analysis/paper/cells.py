@@ -71,7 +71,7 @@ class TableEntry:
     columns: dict[str, str] = field(default_factory=dict)  # titles of columns that the paper's table lacks
     notes: tuple[str, ...] = ()  # keys of the file's `notes`
     profile: str = ""  # of the runs; default: the file's
-    paper: str = ""  # the paper's table with the titles; default: that of the same key
+    paper: str = ""  # the paper's table whose titles it has; default: that of the same key
     section: str = ""  # the nearest section of the paper; needed if the paper has no such table
     title: str = ""  # needed if the paper has no such table, and for runs on other tasks than the paper's
     compared: str = ""  # the row from which every other row is subtracted, in a second table

@@ -72,8 +72,8 @@ class PaperTable:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """The plan's cells with their `outcome` and `verdict`, and with `why` either is missing. Raises DataError for
-        records that are damaged, changed, of another schema, or not comparable."""
+        """The plan's cells with their `outcome`, their `verdict`, and `why` one of these is missing. Raises DataError
+        for records that are damaged, changed, of another schema, or not comparable."""
         plan: dict[str, Any] = {str(cell.Index): cell for cell in self.plan.cells.itertuples()}
         rows, outcomes = [], self.records.outcomes(plan)
         for place, cell in plan.items():
@@ -122,7 +122,7 @@ class PaperTable:
         return _with_seeds(self.name, header, lines, self._caption(), list(self._notes()), common)
 
     def _caption(self) -> str:
-        """What the table shows. One of toy tasks says so first, and does not take over the paper's title."""
+        """What the table shows. A table of toy tasks says so first, and does not have the paper's title."""
         plan, profile, whole = self.plan, self.records.profile, load_plans().profile
         if self.is_paper:
             scale = "the paper's models, tasks and budgets."

@@ -80,7 +80,7 @@ class Study:
         self.name, self.results = file.stem, results
         self._plan = load_plan(file)
         self._rates_file = rates or results / RATES_FILE
-        self._reached: dict[str, RunSuccess] = {}
+        self._successes: dict[str, RunSuccess] = {}
         self.decoding = self._plan.decoding
         self.compared_parts = tuple(self._plan.parts)
         """the parts after the search for rates, in the order of the file"""
@@ -91,8 +91,8 @@ class Study:
         return self._plan.parts[part].rate == COMMON
 
     def planned(self, part: str) -> Iterator[PlannedRun]:
-        """The runs of a part in the order in which they are trained. All configurations run at one seed and warm start,
-        then at the next pair; each seed first runs on one of the warm starts.
+        """The runs of a part in the order in which they are trained: all configurations at one seed and warm start,
+        then at another. In a first round every seed has one of the warm starts, in turn; later rounds have the others.
 
         A run at the common rate has `_common` in its label, unless this rate is also its own rate: then the run is that
         of the part at its own rate.
@@ -202,7 +202,7 @@ class Study:
             tried = grid[low : high + 1]
             labels = core if label == COMMON else [label]
             runs = {
-                rate: [self._reached_by(run) for name in labels for run in self._runs_at(task, name, rate)]
+                rate: [self._success_of(run) for name in labels for run in self._runs_at(task, name, rate)]
                 for rate in tried
             }
             if any(isnan(run.after) for rate in tried for run in runs[rate]):
@@ -295,19 +295,19 @@ class Study:
         configuration = planned.get(label, Configuration(label, label, label))
         return [self._study_run(run, configuration, f"{label}_lr{rate:g}", is_search=True) for run in runs]
 
-    def _reached_by(self, run: StudyRun) -> RunSuccess:
+    def _success_of(self, run: StudyRun) -> RunSuccess:
         """A run's mean success at the study's decoding."""
         name, folder = str(run), self.folder(run).path
-        if name not in self._reached and self.is_finished(run):
+        if name not in self._successes and self.is_finished(run):
             frames = read_parquet(self.results) if name in self._kept.index else load_run(folder)
             chosen = frames.questions.query(f"mode == {self.decoding!r}")["success"].groupby(["when", "run"]).mean()
             before, after = (chosen.xs(when) if when in chosen.index else pd.Series() for when in ("before", "after"))
-            self._reached |= {
+            self._successes |= {
                 str(run): RunSuccess(float(before.get(run, nan)), float(after[run])) for run in after.index
             }
-            if name not in self._reached:
+            if name not in self._successes:
                 raise DataError(f"{folder} has no evaluation {self.decoding!r} after training: rates are chosen by it.")
-        return self._reached.get(name, RunSuccess(nan, nan))
+        return self._successes.get(name, RunSuccess(nan, nan))
 
     @cached_property
     def _kept(self) -> pd.DataFrame:

@@ -33,7 +33,7 @@ class Part:
     warm_starts: int  # how many of each task's, from the first
     seeds: tuple[int, ...]
     configurations: tuple[Configuration, ...]
-    rate: Literal["own", "common"] = "own"  # each configuration's best rate, or the best for the mean of the core
+    rate: Literal["own", "common"] = "own"  # own: each configuration's best; common: the best mean over the core
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Search:
 
 @dataclass(frozen=True)
 class StudyTask:
-    """One of several tasks that are made of one task of configs/task/."""
+    """A task of configs/task/ with other settings, under another name."""
 
     task: str  # the file of configs/task/
     settings: tuple[str, ...] = ()  # further Hydra overrides

@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def why_weak(record: dict[str, Any]) -> str:
-    """A sentence where a toy model succeeds far less often than its demonstrator; empty where not."""
+    """A warning if a toy model succeeds far less often than its demonstrator; "" if not."""
     demonstrator, model = record["demonstrator_success"], record["held_out"]["sampled_success"]
     if model >= LEAST_SHARE * demonstrator:
         return ""
