@@ -69,7 +69,7 @@ def read_records(path: str | Path) -> list[Task]:
     if (manifest := read_manifest(path)) is not None and (checksum := sha256(path)) != manifest.sha256:
         raise DataError(
             f"{path} has {counted(len(tasks), 'row')} and the sha256 {checksum}, but its manifest says "
-            f"{manifest.rows} rows and {manifest.sha256}: prepare it again, or rename a file that you "
+            f"{counted(manifest.rows, 'row')} and {manifest.sha256}: prepare it again, or rename a file that you "
             "edited"
         )
     return tasks
