@@ -20,13 +20,14 @@ from rtpo.verbs import Loss, Update
 
 @dataclass(frozen=True)
 class ContinuationSettings:
-    """Settings of runs that synchronise before every turn (fresh), or sample all siblings before any update (stale)."""
+    """Settings of two kinds of runs. Fresh: each turn's siblings are sampled after the updates of later turns. Stale:
+    all siblings are sampled before any update."""
 
     fresh_mdps: int = 2
     fresh_steps: int = 5
     fresh_trunks: int = 400
     fresh_group_size: int = 5
-    fresh_rate: float = 30.0
+    fresh_rate: float = 30.0  # learning rate
     stale_seeds: tuple[int, ...] = (0, 1, 2)
     stale_turns: int = 8
     stale_trunks: int = 1000
@@ -36,7 +37,7 @@ class ContinuationSettings:
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """What one update of turn k was trained on."""
+    """The siblings that one update of turn k was trained on, with the policies before it."""
 
     step: int
     k: int
@@ -74,14 +75,14 @@ class WatchedHarness(TabularHarness):
 
 
 def tail_weights(harness: TabularHarness, siblings: Sequence[Rollout], k: int, config: RTPOConfig) -> dict[str, float]:
-    """The unclamped weights of the turns after k: RTPO's own weighted returns, with every reward set to 1."""
-    solved = Grade(GradeOutcome.GRADED, 1.0)
+    """The unclamped weight of each sibling's turns after k. With reward 1, RTPO's weighted return is the weight."""
+    reward_one = Grade(GradeOutcome.GRADED, 1.0)
     unclamped = replace(config, tail_low=1e-300, tail_high=1e300)
-    return rtpo.stale_returns(harness, [tuple(replace(s, grade=solved) for s in siblings)], k, unclamped)
+    return rtpo.stale_returns(harness, [tuple(replace(s, grade=reward_one) for s in siblings)], k, unclamped)
 
 
-def watched(mdp: MDP, config: RTPOConfig, steps: int, learning_rate: float, seed: int) -> list[Phase]:
-    """The phases of a training from the uniform policy."""
+def record_phases(mdp: MDP, config: RTPOConfig, steps: int, learning_rate: float, seed: int) -> list[Phase]:
+    """Train from the uniform policy and return the phases."""
     harness = WatchedHarness(mdp, config, learning_rate=learning_rate, seed=seed)
     for _ in train(harness, rtpo.step, config, rtpo.rollouts_per_task, steps):
         pass
@@ -94,29 +95,27 @@ def lines(settings: ContinuationSettings) -> Iterator[dict[str, Any]]:
         "rtpo", kl=0.0, trunks=settings.fresh_trunks, group_size=settings.fresh_group_size, sync_every=1
     )
     stale = replace(fresh, trunks=settings.stale_trunks, group_size=settings.stale_group_size, sync_every=None)
-    for family, make in (("lock", lock), ("layered", layered)):
+    for family, make_mdp in (("lock", lock), ("layered", layered)):
         for number in range(settings.fresh_mdps):
-            mdp = make(number)
-            place = {"family": family, "mdp": number, "seed": number}
-            for phase in watched(mdp, fresh, settings.fresh_steps, settings.fresh_rate, number):
-                yield {"kind": "weights", "variant": "fresh"} | place | weight_line(mdp, phase)
+            mdp = make_mdp(number)
+            identity = {"family": family, "mdp": number, "seed": number}
+            for phase in record_phases(mdp, fresh, settings.fresh_steps, settings.fresh_rate, number):
+                yield {"kind": "weights", "variant": "fresh"} | identity | weight_line(mdp, phase)
                 for line in return_lines(mdp, phase):
-                    yield {"kind": "returns"} | place | line
+                    yield {"kind": "returns"} | identity | line
     for seed in settings.stale_seeds:
         mdp = ladder(seed, settings.stale_turns)
-        place = {"family": "ladder", "mdp": seed, "seed": seed}
-        for phase in watched(mdp, stale, 1, settings.stale_rate, seed):
-            yield {"kind": "weights", "variant": "stale"} | place | weight_line(mdp, phase)
+        identity = {"family": "ladder", "mdp": seed, "seed": seed}
+        for phase in record_phases(mdp, stale, 1, settings.stale_rate, seed):
+            yield {"kind": "weights", "variant": "stale"} | identity | weight_line(mdp, phase)
 
 
 def weight_line(mdp: MDP, phase: Phase) -> dict[str, Any]:
-    """The turns after k in a phase: their number (`turns`), and how many the newest policy sampled. Of their weights w:
-    the largest distance from 1 (`farthest`), the variance as the mean of (w - 1)^2, since E[w] = 1, and its exact value
-    given the boundaries."""
-    tails = [turn for sibling in phase.siblings for turn in sibling.turns[phase.k + 1 :]]
+    """Measure the weights w of the turns after k in a phase. E[w] is 1, so their variance is the mean of (w - 1)^2."""
+    later_turns = [turn for sibling in phase.siblings for turn in sibling.turns[phase.k + 1 :]]
     moments = weight_moments(mdp, phase.sampled_by, phase.policy)[phase.k + 1]
-    after = (phase.sampled_by[phase.k] * (mdp.transition @ moments)).sum(-1)
-    exact = np.mean([after[sibling.turns[phase.k].snapshot.state] for sibling in phase.siblings])
+    next_moments = (phase.sampled_by[phase.k] * (mdp.transition @ moments)).sum(-1)
+    exact = np.mean([next_moments[sibling.turns[phase.k].snapshot.state] for sibling in phase.siblings])
     weights = np.array([phase.weights.get(sibling.uid, 1.0) for sibling in phase.siblings])
     squares = (weights - 1) ** 2
     return {
@@ -124,18 +123,18 @@ def weight_line(mdp: MDP, phase: Phase) -> dict[str, Any]:
         "k": phase.k,
         "later_turns": mdp.horizon - 1 - phase.k,
         "n": len(weights),
-        "turns": len(tails),
-        "newest": sum(turn.policy_version == phase.version for turn in tails),
-        "farthest": float(np.abs(weights - 1).max()),
+        "turns": len(later_turns),
+        "newest": sum(turn.policy_version == phase.version for turn in later_turns),  # sampled by the newest policy
+        "farthest": float(np.abs(weights - 1).max()),  # largest distance of a weight from 1
         "variance": float(squares.mean()),
-        "error": float(squares.std(ddof=1) / len(squares) ** 0.5),
-        "exact": float(exact - 1),
+        "error": float(squares.std(ddof=1) / len(squares) ** 0.5),  # standard error of the variance
+        "exact": float(exact - 1),  # exact variance, given the boundaries
     }
 
 
 def return_lines(mdp: MDP, phase: Phase) -> Iterator[dict[str, Any]]:
-    """One line per state and action of turn k: the mean return, and the mean squared distance of returns from the exact
-    action value of the current policy, with standard errors."""
+    """For each state and action of turn k: the mean return, and the mean squared distance of returns from the exact
+    action value, with standard errors."""
     exact = action_values(mdp, phase.policy)[phase.k]
     returns: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for sibling in phase.siblings:
@@ -145,8 +144,8 @@ def return_lines(mdp: MDP, phase: Phase) -> Iterator[dict[str, Any]]:
         if len(rewards) > 1:
             values, true = np.array(rewards), float(exact[state, action])
             squares = (values - true) ** 2
-            place = {"step": phase.step, "k": phase.k, "state": state, "action": action, "n": len(rewards)}
-            yield place | {
+            identity = {"step": phase.step, "k": phase.k, "state": state, "action": action, "n": len(rewards)}
+            yield identity | {
                 "exact": true,
                 "mean": float(values.mean()),
                 "error": float(values.std(ddof=1) / len(rewards) ** 0.5),

@@ -17,22 +17,22 @@ from rtpo.theory.tabular import TabularHarness, tasks
 from rtpo.types import Role, TrainRow
 
 TURN = 1
-"""the turn whose advantages are measured: an earlier turn determines its state, later turns add noise"""
+"""the turn whose advantages are measured: it has an earlier turn, which leads to its state, and later ones"""
 CHAINS: grpo.GRPOConfig = configured("grpo", training_context="recorded", normalise_std=False)
 
 
 @dataclass(frozen=True)
 class CreditSettings:
-    """Settings of Theorem 2: of factor and contamination, then of errors."""
+    """Settings of Theorem 2: first those for factor and contamination, then those for errors."""
 
     mdps: int = 2
     turns: int = 3
-    paths: int = 24_000  # siblings or chains for each number
+    paths: int = 24_000  # siblings or chains in each measurement
     group_sizes: tuple[int, ...] = (3, 4, 5, 6, 7, 8, 9)
     chains: tuple[int, ...] = (3, 9)
-    least_sigma_v: float = 0.15  # of the MDPs
+    least_sigma_v: float = 0.15  # MDPs below this sigma_V or sigma_A are not used
     least_sigma_a: float = 0.2
-    least_cell: int = 300  # the fewest estimates in the mean of a state, or of a state and action
+    least_cell: int = 300  # estimates that a mean needs to be recorded
     error_paths: int = 8_000
     sizes: tuple[tuple[int, int], ...] = ((2, 2), (4, 4), (8, 8), (2, 3), (4, 5), (2, 16))  # n siblings, N chains
     sigmas: tuple[tuple[float, float, float], ...] = (  # sigma_V, sigma_A, sigma_xi
@@ -74,8 +74,8 @@ def lines(settings: CreditSettings) -> Iterator[dict[str, Any]]:
         for seed, (siblings, chains) in enumerate(settings.sizes):
             harness = harness_on(mdp, None, seed)
             true = advantages(mdp, harness.policy)[TURN]
-            of_siblings = sibling_credit(harness, settings.error_paths // siblings, siblings)
-            of_chains = chain_credit(harness, settings.error_paths // chains, chains)
+            sibling_estimates = sibling_credit(harness, settings.error_paths // siblings, siblings)
+            chain_estimates = chain_credit(harness, settings.error_paths // chains, chains)
             sigma_v, sigma_a, sigma_xi = deviations(mdp, harness.policy, TURN)
             yield {
                 "kind": "error",
@@ -85,16 +85,16 @@ def lines(settings: CreditSettings) -> Iterator[dict[str, Any]]:
                 "sigma_v": sigma_v,
                 "sigma_a": sigma_a,
                 "sigma_xi": sigma_xi,
-                "of_siblings": squared_error(of_siblings, true),
-                "of_chains": squared_error(of_chains, true),
+                "of_siblings": squared_error(sibling_estimates, true),
+                "of_chains": squared_error(chain_estimates, true),
             }
 
 
 def harness_on(mdp: MDP, logits: Table | None, seed: int) -> TabularHarness:
-    """A synchronised harness in an open step with a large reservation."""
-    room = 10_000_000
-    harness = TabularHarness(mdp, Ledger(Budget(room)), learning_rate=1.0, seed=seed, logits=logits)
-    harness.begin_step(0, room)
+    """A harness that is ready for rollouts: synchronised, in an open step, with a large budget."""
+    reservation = 10_000_000
+    harness = TabularHarness(mdp, Ledger(Budget(reservation)), learning_rate=1.0, seed=seed, logits=logits)
+    harness.begin_step(0, reservation)
     harness.sync()
     return harness
 
@@ -124,31 +124,31 @@ def by_action(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, 
     factor, error = ratio(product, squares[credit.state[:, 0]])
     cells = []
     for state, action in np.ndindex(*true.shape):
-        here = (credit.state == state) & (credit.action == action)
-        if here.sum() >= least:
-            place, value = {"state": state, "action": action}, {"advantage": float(true[state, action])}
-            cells.append(place | mean_estimate(credit, here) | value)
+        mask = (credit.state == state) & (credit.action == action)
+        if mask.sum() >= least:
+            cell, value = {"state": state, "action": action}, {"advantage": float(true[state, action])}
+            cells.append(cell | mean_estimate(credit, mask) | value)
     return {"groups": len(credit.estimate), "factor": factor, "error": error, "cells": cells}
 
 
 def by_state(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, Any]:
     """Regression of estimates on the state's value: the slope on V(S) - mean R, and the mean estimate of each state."""
-    at, values = visits(mdp, policy)[TURN], state_values(mdp, policy)[TURN]
-    above = values - at @ values
-    variance = float(at @ above**2)
-    slope, error = ratio((credit.estimate * above[credit.state]).mean(-1), np.full(len(credit.estimate), variance))
+    visit_chances, values = visits(mdp, policy)[TURN], state_values(mdp, policy)[TURN]
+    excess = values - visit_chances @ values
+    variance = float(visit_chances @ excess**2)
+    slope, error = ratio((credit.estimate * excess[credit.state]).mean(-1), np.full(len(credit.estimate), variance))
     cells = []
-    for state in range(len(at)):
-        here = credit.state == state
-        if here.sum() >= least:
-            cells.append({"state": state} | mean_estimate(credit, here) | {"value_above": float(above[state])})
+    for state in range(len(visit_chances)):
+        mask = credit.state == state
+        if mask.sum() >= least:
+            cells.append({"state": state} | mean_estimate(credit, mask) | {"value_above": float(excess[state])})
     return {"groups": len(credit.estimate), "variance": variance, "slope": slope, "error": error, "cells": cells}
 
 
-def mean_estimate(credit: Credit, here: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """The mean estimate over the paths in the mask `here`, [groups, group size]."""
-    mean, error = ratio((credit.estimate * here).sum(-1), here.sum(-1))
-    return {"n": int(here.sum()), "mean": mean, "error": error}
+def mean_estimate(credit: Credit, mask: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """The mean estimate over the paths in `mask`, [groups, group size]."""
+    mean, error = ratio((credit.estimate * mask).sum(-1), mask.sum(-1))
+    return {"n": int(mask.sum()), "mean": mean, "error": error}
 
 
 def squared_error(credit: Credit, true: Table) -> dict[str, Any]:
@@ -158,16 +158,15 @@ def squared_error(credit: Credit, true: Table) -> dict[str, Any]:
     return {"groups": len(errors), "mean": mean, "error": error}
 
 
-def ratio(over: npt.ArrayLike, under: npt.ArrayLike) -> tuple[float, float]:
-    """The sum of `over` divided by the sum of `under`, both [groups], and its standard error over independent
-    groups."""
-    above, below = np.asarray(over, np.float64), np.asarray(under, np.float64)
-    value = above.sum() / below.sum()
-    return float(value), float(np.sqrt(((above - value * below) ** 2).sum()) / below.sum())
+def ratio(numerators: npt.ArrayLike, denominators: npt.ArrayLike) -> tuple[float, float]:
+    """The ratio of two sums over independent groups, and its standard error. Inputs: [groups]."""
+    numerator, denominator = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
+    value = numerator.sum() / denominator.sum()
+    return float(value), float(np.sqrt(((numerator - value * denominator) ** 2).sum()) / denominator.sum())
 
 
 def _credit(rows: Sequence[TrainRow], group_size: int) -> Credit:
-    """The credit in rows of one path each, ordered by group."""
+    """Read the credit from rows of one path each, ordered by group."""
     columns = [(row.advantage[row.mask][0], row.turns[0].snapshot.state, row.turns[0].output_ids[0]) for row in rows]
     estimate, state, action = (np.array(column).reshape(-1, group_size) for column in zip(*columns, strict=True))
     return Credit(estimate.astype(np.float64), state.astype(np.int64), action.astype(np.int64))

@@ -70,9 +70,9 @@ def log_softmax(logits: Table) -> Table:
 def state_values(mdp: MDP, policy: Table) -> Table:
     """V_k(s), [K + 1, S]: the mean reward from state s at stage k. It is reward[s] at stage K and in terminal
     states."""
-    values, going = np.tile(mdp.reward, (mdp.horizon + 1, 1)), ~mdp.is_terminal
+    values, continuing = np.tile(mdp.reward, (mdp.horizon + 1, 1)), ~mdp.is_terminal
     for k in reversed(range(mdp.horizon)):
-        values[k, going] = (policy[k] * (mdp.transition @ values[k + 1])).sum(-1)[going]
+        values[k, continuing] = (policy[k] * (mdp.transition @ values[k + 1])).sum(-1)[continuing]
     return values
 
 
@@ -94,9 +94,9 @@ def value(mdp: MDP, policy: Table) -> float:
 
 def backward_induction(mdp: MDP) -> Table:
     """A deterministic optimal policy, [K, S, A]; of equally good actions it takes the first."""
-    policy, values, going = np.zeros(mdp.shape), mdp.reward.copy(), ~mdp.is_terminal
+    policy, values, continuing = np.zeros(mdp.shape), mdp.reward.copy(), ~mdp.is_terminal
     for k in reversed(range(mdp.horizon)):
         best = mdp.transition @ values
         policy[k] = np.eye(mdp.shape[2])[best.argmax(-1)]
-        values[going] = best.max(-1)[going]
+        values[continuing] = best.max(-1)[continuing]
     return policy

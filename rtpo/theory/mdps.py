@@ -9,6 +9,7 @@ from rtpo.core.seeds import generator
 from rtpo.theory.mdp import MDP, Table, action_values, advantages, backward_induction, softmax, state_values
 
 TRIES = 100_000
+"""most draws of a random MDP until one fits"""
 
 
 def uniform(mdp: MDP) -> Table:
@@ -17,15 +18,16 @@ def uniform(mdp: MDP) -> Table:
 
 
 def greedy(values: Table) -> Table:
-    """The policy that takes the first best action, [K, S, A]."""
+    """The policy that takes the best action (the first of equals), [K, S, A]. values: [K, S, A]."""
     return np.eye(values.shape[-1])[values.argmax(-1)]
 
 
 def lock(seed: int, turns: int = 4, actions: int = 3) -> MDP:
-    """Two corridors with Bernoulli rewards; one action of the start enters the better corridor. There a wrong action
-    ends the episode without a reward; in the other corridor it ends with a fair one. So the other corridor is better
-    for a policy that is uniform in later turns. The right actions, the rewards, and how often an action has no effect
-    are random."""
+    """Two corridors with Bernoulli rewards; one action of the start enters the better corridor.
+
+    A wrong action ends the episode: with reward 0 in the better corridor, with a fair reward in the other. So a policy
+    that is uniform in later turns does better in the other. Right actions, rewards and slips are random.
+    """
     rng = generator(seed, "lock")
     best, good, fair, nothing = range(2 * turns - 1, 2 * turns + 3)
     safe, key = [0, *range(1, turns)], [0, *range(turns, 2 * turns - 1)]
@@ -61,8 +63,10 @@ def layered(seed: int, turns: int = 3, width: int = 3, actions: int = 3, gap: fl
     states = layers[-1][-1] + 1
     for _ in range(TRIES):
         transition, reward = np.zeros((states, actions, states)), np.zeros(states)
-        for layer, after in pairwise(layers):
-            transition[layer, :, after[0] : after[-1] + 1] = rng.dirichlet(np.full(width, 0.3), (len(layer), actions))
+        for layer, next_layer in pairwise(layers):
+            transition[layer, :, next_layer[0] : next_layer[-1] + 1] = rng.dirichlet(
+                np.full(width, 0.3), (len(layer), actions)
+            )
         transition[layers[-1], :, 0] = 1
         reward[layers[-1]] = rng.random(width)
         mdp = MDP(transition, reward, np.eye(states)[0], turns, bernoulli=True)
@@ -108,23 +112,23 @@ def three_coins(sigma_v: float, sigma_a: float, sigma_xi: float) -> MDP:
     transition[3:, :, 0] = 1
     for state, by_state in ((1, sigma_v), (2, -sigma_v)):
         for action, by_action in enumerate((sigma_a, -sigma_a)):
-            ends = 3 + 4 * (state - 1) + 2 * action
-            transition[state, action, ends : ends + 2] = 0.5
-            reward[ends : ends + 2] = by_state + by_action + sigma_xi, by_state + by_action - sigma_xi
+            ending = 3 + 4 * (state - 1) + 2 * action
+            transition[state, action, ending : ending + 2] = 0.5
+            reward[ending : ending + 2] = by_state + by_action + sigma_xi, by_state + by_action - sigma_xi
     return MDP(transition, reward, np.eye(11)[0], 2)
 
 
 def visits(mdp: MDP, policy: Table) -> Table:
     """The chance that turn k is taken in state s, [K, S]. A row sums to the chance that the episode lasts so long."""
-    going, at, shares = ~mdp.is_terminal, mdp.start.copy(), []
+    continuing, chances, shares = ~mdp.is_terminal, mdp.start.copy(), []
     for k in range(mdp.horizon):
-        shares.append(at * going)
-        at = np.einsum("s,sa,sat->t", shares[-1], policy[k], mdp.transition)
+        shares.append(chances * continuing)
+        chances = np.einsum("s,sa,sat->t", shares[-1], policy[k], mdp.transition)
     return np.array(shares)
 
 
 def decisions(mdp: MDP) -> list[tuple[int, int]]:
-    """The stages and states that the uniform policy can reach."""
+    """The pairs (stage, state) that the uniform policy can reach."""
     return [(int(k), int(state)) for k, state in np.argwhere(visits(mdp, uniform(mdp)) > 0)]
 
 
@@ -143,19 +147,19 @@ def return_variances(mdp: MDP, policy: Table) -> Table:
 def deviations(mdp: MDP, policy: Table, k: int) -> tuple[float, float, float]:
     """The standard deviations at turn k: sigma_V of the state's value, sigma_A of the action's advantage, sigma_xi of
     the return's later noise. Assumes that every episode reaches turn k."""
-    at = visits(mdp, policy)[k]
+    chances = visits(mdp, policy)[k]
     value = state_values(mdp, policy)[k]
-    variance = at @ value**2 - (at @ value) ** 2
-    advantage = at @ (policy[k] * advantages(mdp, policy)[k] ** 2).sum(-1)
-    noise = at @ (policy[k] * return_variances(mdp, policy)[k]).sum(-1)
+    variance = chances @ value**2 - (chances @ value) ** 2
+    advantage = chances @ (policy[k] * advantages(mdp, policy)[k] ** 2).sum(-1)
+    noise = chances @ (policy[k] * return_variances(mdp, policy)[k]).sum(-1)
     return float(np.sqrt(variance)), float(np.sqrt(advantage)), float(np.sqrt(noise))
 
 
 def weight_moments(mdp: MDP, old: Table, new: Table) -> Table:
     """E[w^2 | S_k = s], [K + 1, S], where `old` samples the actions from turn k on and w is the product of their ratios
     new / old. E[w | S_k = s] is 1."""
-    moments, going = np.ones((mdp.horizon + 1, mdp.shape[1])), ~mdp.is_terminal
+    moments, continuing = np.ones((mdp.horizon + 1, mdp.shape[1])), ~mdp.is_terminal
     for k in reversed(range(mdp.horizon)):
-        after = mdp.transition @ moments[k + 1]
-        moments[k, going] = (new[k] ** 2 / old[k] * after).sum(-1)[going]
+        next_moments = mdp.transition @ moments[k + 1]
+        moments[k, continuing] = (new[k] ** 2 / old[k] * next_moments).sum(-1)[continuing]
     return moments

@@ -1,8 +1,8 @@
 """Theorem 1: how near RTPO comes to backward induction, with and without reverse order and fresh continuations.
 
-There are two settings. A sweep is one data step with one large update per turn, after which the policy takes the
-sample's best action. So each turn is fully trained once, after all later turns, as in the theorem. Training is many
-data steps of small updates, as for a language model.
+There are two settings. A sweep is one data step with an update of each turn so large that the policy becomes greedy on
+the sample. So each turn is trained once, to the end, as in the theorem. Training is many data steps of small updates,
+as for a language model.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,31 +25,31 @@ Step = Callable[[Harness, Sequence[Task], RTPOConfig], None]
 
 @dataclass(frozen=True)
 class Regime:
-    """Data steps, RTPO's trunks and group size in each, and the learning rate of the logits."""
+    """How long and how fast a policy is trained."""
 
-    steps: int
-    trunks: int
+    steps: int  # data steps
+    trunks: int  # of each data step
     group_size: int
-    learning_rate: float
+    learning_rate: float  # of the logits
 
 
 @dataclass(frozen=True)
 class OrderSettings:
-    """Settings of Theorem 1. mdps: number per family. every: steps between points of a curve."""
+    """Settings of Theorem 1."""
 
-    mdps: int = 4
+    mdps: int = 4  # of each family
     seeds: tuple[int, ...] = (0, 1, 2)
     sweep: Regime = Regime(steps=1, trunks=800, group_size=5, learning_rate=1e4)
     training: Regime = Regime(steps=30, trunks=16, group_size=5, learning_rate=8.0)
-    every: int = 3
+    every: int = 3  # steps between two points of a curve
 
 
 FAMILIES: dict[str, Callable[[int], MDP]] = {"lock": lock, "layered": layered}
 
 
 def in_order(harness: Harness, tasks: Sequence[Task], config: RTPOConfig, turns: Iterable[int]) -> None:
-    """A data step of RTPO that trains the turns in this order, unlike `rtpo.step`, whose order is reverse. The newest
-    policy samples new siblings for each turn; forks, credit and rows are RTPO's own."""
+    """A data step of RTPO, but with the turns in the given order (`rtpo.step` trains the last turn first). Siblings are
+    sampled by the newest policy."""
     trunks = [trunk for group in harness.rollout(tasks, n=config.trunks, role=Role.TRUNK) for trunk in group]
     for k in turns:
         boundaries = [trunk.boundary(k) for trunk in trunks if len(trunk.turns) > k]
@@ -70,38 +70,38 @@ VARIANTS: dict[str, tuple[Step, dict[str, Any]]] = {
     "reverse_stale": (rtpo.step, {"sync_every": None}),
     "forward_fresh": (forward, {}),
 }
-"""Forward order needs no stale variant: its later turns are untrained when turn k is trained, so both are equal."""
+"""Forward order has no stale variant: it trains turn k before later turns, so its continuations are never stale."""
 
 
 def lines(settings: OrderSettings) -> Iterator[dict[str, Any]]:
     """The records: one line for each regime, MDP, seed and variant."""
     regimes = {"sweep": settings.sweep, "training": settings.training}
-    for (family, make), number in product(FAMILIES.items(), range(settings.mdps)):
-        mdp = make(number)
+    for (family, make_mdp), number in product(FAMILIES.items(), range(settings.mdps)):
+        mdp = make_mdp(number)
         for seed, variant, (name, regime) in product(settings.seeds, VARIANTS, regimes.items()):
-            place = {"kind": name, "family": family, "mdp": number, "seed": seed, "variant": variant}
-            yield place | trained(mdp, variant, regime, seed, settings.every)
+            identity = {"kind": name, "family": family, "mdp": number, "seed": seed, "variant": variant}
+            yield identity | train_and_compare(mdp, variant, regime, seed, settings.every)
 
 
-def trained(mdp: MDP, variant: str, regime: Regime, seed: int, every: int) -> dict[str, Any]:
-    """Train from the uniform policy and compare with backward induction. All successes are exact."""
+def train_and_compare(mdp: MDP, variant: str, regime: Regime, seed: int, every: int) -> dict[str, Any]:
+    """Train from the uniform policy and compare the result with backward induction. Successes are exact."""
     step, changes = VARIANTS[variant]
     config: RTPOConfig = configured("rtpo", kl=0.0, trunks=regime.trunks, group_size=regime.group_size, **changes)
-    worst = len(tasks(mdp)) * rtpo.rollouts_per_task(config, mdp.horizon)
-    ledger = Ledger(Budget(worst * regime.steps))
+    most_rollouts = len(tasks(mdp)) * rtpo.rollouts_per_task(config, mdp.horizon)
+    ledger = Ledger(Budget(most_rollouts * regime.steps))
     harness = TabularHarness(mdp, ledger, learning_rate=regime.learning_rate, seed=seed)
     curve = [[0, value(mdp, harness.policy)]]
     for number in train(harness, step, config, rtpo.rollouts_per_task, regime.steps):
         if (number + 1) % every == 0 or number + 1 == regime.steps:
             curve.append([number + 1, value(mdp, harness.policy)])
-    best, chosen, places = backward_induction(mdp), greedy(harness.policy), decisions(mdp)
+    best, learned, reachable = backward_induction(mdp), greedy(harness.policy), decisions(mdp)
     return {
         "success": value(mdp, harness.policy),
         "optimum": value(mdp, best),
         "initial": value(mdp, uniform(mdp)),
         "one_improvement": value(mdp, greedy(action_values(mdp, uniform(mdp)))),
-        "agreeing": sum(bool((chosen[place] == best[place]).all()) for place in places),
-        "decisions": len(places),
+        "agreeing": sum(bool((learned[place] == best[place]).all()) for place in reachable),
+        "decisions": len(reachable),
         "rollouts": ledger.rollouts,
         "updates": harness.policy_version,
         "curve": curve,

@@ -1,8 +1,8 @@
-"""The verbs on a table: a softmax policy on a finite MDP, whose values are known exactly (`rtpo.theory.mdp`).
+"""A harness on a finite MDP, with a table as policy, where values are known exactly (`rtpo.theory.mdp`).
 
-The algorithm files run on it unchanged, thousands of rollouts a second, with the same rows, packing and losses. The
-policy is a table of logits by (stage, state, action), so an update of one turn's rows changes no other turn's policy. A
-turn is one sampled id, the action; the answer to it is the next state:
+Algorithms run on it unchanged, with the same rows, packing and losses. The policy is a softmax over logits by (stage,
+state, action), so an update of one turn's rows changes no other turn. A turn is one sampled id, the action; the
+environment answers with the next state:
 
     c_k = [A + s_0, u_0, A + s_1, u_1, ..., A + s_k],  u_k = [a],  f_k = [A + s_{k+1}]
 
@@ -74,11 +74,13 @@ class _Paths:
 class TabularHarness(StepNotes):
     """`rtpo.verbs.Harness` on an MDP.
 
-    It trains by gradient descent without momentum, so an update changes only the stages of its rows. logits: the
-    initial policy and the reference of a KL, [K, S, A]; default: uniform. shared: all states of a stage share their
-    logits, so the policy depends on the stage alone. Steps, versions and synchronisation are as in
-    `rtpo.harness.harness.AgentHarness`: the policy that samples is the one last synchronised. Raises ConfigError for
-    logits of another shape.
+    It trains by gradient descent without momentum, so an update changes only the stages of its rows. As in
+    `rtpo.harness.harness.AgentHarness`, the policy that samples is the one last synchronised.
+
+    logits: of the initial policy, which is also the reference of a KL, [K, S, A]; default: uniform.
+    shared: all states of a stage have the same logits, so the policy depends on the stage alone.
+
+    Raises ConfigError for logits of another shape.
     """
 
     def __init__(
@@ -135,7 +137,10 @@ class TabularHarness(StepNotes):
         turns: int | None = None,
         top_logprobs: int = 0,
     ) -> list[Group]:
-        """Sample paths; there are at most A `top_logprobs`. Raises StaleEngine before the first synchronisation."""
+        """Sample paths. Raises StaleEngine before the first synchronisation.
+
+        top_logprobs: how many of the largest log-probs to keep at each turn, at most A.
+        """
         if self._engine_version < 0:
             raise StaleEngine("the policy that samples has no weights yet: synchronise before a rollout.")
         forks: Sequence[Task | Boundary] = starts
@@ -170,8 +175,8 @@ class TabularHarness(StepNotes):
     ) -> Update:
         if not rows:
             return Update(0, self.policy_version, [])
-        known = self.score(rows)
-        old = known if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
+        scores_before = self.score(rows)
+        old = scores_before if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
         steps = 0
         for packed in training_batches(rows, old, loss, epochs=epochs, count=minibatches):
             self._descend(packed, loss)
@@ -179,7 +184,7 @@ class TabularHarness(StepNotes):
             self.ledger.count_step(len(packed.ids), len(packed.ids))
         self.policy_version += steps > 0
         self.ledger.count_update(rows)
-        return Update(steps, self.policy_version, known if scores else [])
+        return Update(steps, self.policy_version, scores_before if scores else [])
 
     def sync(self) -> int:
         if self._engine_version != self.policy_version:
@@ -223,7 +228,7 @@ class TabularHarness(StepNotes):
     def _rollout(
         self, uid: str, start: Task | Boundary, role: Role, paths: _Paths, path: int, top: Floats | None
     ) -> Rollout:
-        """Path number `path` as a `Rollout`. An action ends its turn, like a stop token."""
+        """Make a `Rollout` of path number `path`. An action ends its turn, like a stop token."""
         ids, logprobs, length, state = paths.ids[path], paths.logprobs[path], paths.lengths[path], paths.states[path]
         is_open = bool(paths.is_open[path])
         if isinstance(start, Boundary):
@@ -232,7 +237,7 @@ class TabularHarness(StepNotes):
             task, parent, turns = start, None, []
         start_k = len(turns)
         for k in range(start_k, length):
-            at = int(ids[2 * k]) - self.vocabulary_size
+            turn_state = int(ids[2 * k]) - self.vocabulary_size
             is_last = k + 1 == length and not is_open
             turns.append(
                 Turn(
@@ -242,9 +247,9 @@ class TabularHarness(StepNotes):
                     logprobs[k : k + 1],
                     self._engine_version,
                     StopReason.STOP,
-                    self._snapshots[at],
+                    self._snapshots[turn_state],
                     NO_IDS if is_last else ids[2 * k + 2 : 2 * k + 3],
-                    top_logprobs=None if top is None else top[k, at][None],
+                    top_logprobs=None if top is None else top[k, turn_state][None],
                 )
             )
         past = tuple(turns)
@@ -328,7 +333,7 @@ def _first_state(task: Task, mdp: MDP) -> int:
 
 
 def _draw(cumulative: Table, rng: np.random.Generator) -> Indices:
-    """One index per row of [N, M] cumulative weights, which need not end at exactly 1; never an index of weight 0."""
+    """Draw one index per row from [N, M] cumulative weights, which need not end at exactly 1."""
     return (cumulative <= rng.random((len(cumulative), 1)) * cumulative[:, -1:]).sum(-1)
 
 

@@ -20,7 +20,7 @@ from rtpo import rtpo
 from rtpo.algorithms import configured
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
-from rtpo.theory.continuation import ContinuationSettings, tail_weights, watched
+from rtpo.theory.continuation import ContinuationSettings, record_phases, tail_weights
 from rtpo.theory.credit import harness_on
 from rtpo.theory.mdp import MDP, Table, softmax
 from rtpo.theory.mdps import ladder, lock, mixing, uniform, visits, weight_moments
@@ -101,7 +101,7 @@ def test_a_watched_step_is_the_step() -> None:
     mdp = lock(0)
     harness, config = harness_on(mdp, None, 0), replace(CONFIG, trunks=100)
     rtpo.step(harness, tasks(mdp), config)
-    phases = watched(mdp, config, 1, 1.0, 0)
+    phases = record_phases(mdp, config, 1, 1.0, 0)
     assert [phase.k for phase in phases] == [3, 2, 1, 0]
     assert [phase.version for phase in phases] == [0, 1, 2, 3]
     assert phases[-1].policy[1:] == pytest.approx(harness.policy[1:], abs=1e-12)
