@@ -136,7 +136,7 @@ class DataFolder:
         """Checksums of the evaluation sets that are ready, by name; empty for an evaluation set."""
         if dataset.role == "eval":
             return {}
-        evaluation = [name for name, dataset in self.registry.items() if dataset.role == "eval" and self.is_ready(name)]
+        evaluation = [name for name, other in self.registry.items() if other.role == "eval" and self.is_ready(name)]
         return {name: sha256(self.file(name)) for name in evaluation}
 
     def _write(
@@ -201,9 +201,9 @@ def normalised(question: str) -> str:
 
 def overlaps(training: Iterable[Record], evaluation: Iterable[Task]) -> list[Dropped]:
     """Find the training records whose question is also in an evaluation set."""
-    dataset: dict[str, str] = {}
+    evaluated: dict[str, str] = {}
     for task in evaluation:
-        dataset.setdefault(normalised(task.question), task.uid)
-    dataset.pop("", None)
+        evaluated.setdefault(normalised(task.question), task.uid)
+    evaluated.pop("", None)
     keys = [(record.uid, normalised(record.question)) for record in training]
-    return [Dropped(uid, "overlap", dataset[key]) for uid, key in keys if key in dataset]
+    return [Dropped(uid, "overlap", evaluated[key]) for uid, key in keys if key in evaluated]

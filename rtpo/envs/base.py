@@ -11,7 +11,7 @@ from rtpo.types import Feedback, Grade, Opening, Snapshot, StopReason, Task
 
 @dataclass(frozen=True)
 class Settings:
-    """An environment's settings, built from `task.settings`. An environment without settings uses this class itself."""
+    """An environment's settings, read from `task.settings`. An environment that has none uses this class."""
 
     def problems(self, path: str) -> list[str]:
         """A sentence for each invalid value, naming its field under `path`."""
@@ -32,7 +32,8 @@ class Env(Protocol):
     """
 
     path_seed: int | None
-    """unique to the path, set before `reset` or `restore`. None in an evaluation: then `toy.luck` tosses no coins"""
+    """seed of the path's random draws, unique to it and set before `reset` or `restore`; None in an evaluation, where
+    `toy.luck` tosses no coins"""
 
     async def reset(self, task: Task) -> Opening:
         """Begin the episode; returns its opening, S_0."""
@@ -48,7 +49,7 @@ class Env(Protocol):
         """Continue from a snapshot of an episode of `task`."""
 
     async def grade(self) -> Grade:
-        """The reward of the episode, also of one that was cut at its turn limit."""
+        """The reward of the episode. An episode that reached its turn limit is graded too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ class Environments(UserDict[str, Environment]):
     """Environments by name. Looking up a name imports its module."""
 
     def __getitem__(self, name: str) -> Environment:
-        known: Any = self.data[name]
-        if isinstance(known, str):
-            known = self.data[name] = import_module(known).ENVIRONMENT
-        assert isinstance(known, Environment)
-        return known
+        entry: Any = self.data[name]
+        if isinstance(entry, str):
+            entry = self.data[name] = import_module(entry).ENVIRONMENT
+        assert isinstance(entry, Environment)
+        return entry
 
 
 def _modules() -> dict[str, Any]:
@@ -48,5 +48,5 @@ def make_env(name: str, settings: Settings, max_turns: int) -> Env:
 
 @cache
 def environment_facts(name: str, settings: Settings) -> dict[str, Any]:
-    """The facts that the settings' `check` returns; it runs once per process."""
+    """Check an environment's settings, once per process; returns facts for the manifest (`Settings.check`)."""
     return settings.check()

@@ -1,4 +1,4 @@
-"""Toy tasks and TextWorld as worlds with `begin`, `step`, `copy` and `reward`, for experiments/minimal.py."""
+"""Toy tasks and TextWorld behind the four methods that experiments/minimal.py needs: begin, step, copy and reward."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ class TaskWorld:
 
     def copy(self) -> "TaskWorld":
         """An independent copy with the same state."""
-        twin = TaskWorld(self._name, self._task, self._max_turns)
-        twin._env.restore(self._task, self._env.snapshot())
-        return twin
+        world = TaskWorld(self._name, self._task, self._max_turns)
+        world._env.restore(self._task, self._env.snapshot())
+        return world
 
     def reward(self) -> float:
         """The episode's reward so far."""

@@ -7,7 +7,7 @@ from rtpo.envs.toy.keys import (
     GUIDES,
     KEEPERS,
     KEEPERS_WAY,
-    OPEN,
+    OPEN_ONE_IN,
     PEOPLE,
     Problem,
     ToyKeysEnv,
@@ -77,7 +77,7 @@ def test_the_guides_way_needs_no_key_and_ends_at_a_gate_that_is_open_in_one_of_s
         assert through[-1] == problem.is_open
         feedback, grade = walk(task, guide, wrong(person))
         assert (feedback[-1].done, grade.reward) == (True, 0.0)
-    assert sum(map(float, through)) == pytest.approx(400 / OPEN, abs=4 * (400 / 4) ** 0.5)
+    assert sum(map(float, through)) == pytest.approx(400 / OPEN_ONE_IN, abs=4 * (400 / 4) ** 0.5)
 
 
 def test_a_call_that_names_nobody_here_is_an_error_and_nothing_else_happens() -> None:

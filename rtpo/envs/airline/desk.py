@@ -1,8 +1,8 @@
 """Runs the airline tools on a copy-on-write view of the package's database.
 
-The base database is loaded once and never changes. A state is the tuple of records that differ from the base, each with
-the JSON that the package hashes. A tool that may write gets tables that copy a record when it is first read. Records
-that differ after the call form the new state, even if the call failed half-way.
+The base database is loaded once and never changes. A state is the tuple of records that differ from the base. A tool
+that may write gets tables that copy a record when it is first read. The records that differ after the call are the new
+state, even if the call failed half-way.
 """
 
 import json
@@ -108,8 +108,8 @@ class Desk:
     def call(self, changes: Changes, name: str, arguments: Mapping[str, Any]) -> Response:
         """Run a call on the base with these changes. Raises MachineError if the tool does something to a table that the
         adapter cannot track."""
-        if why := _refusal(name, arguments):
-            return Response(f"Error: {why}", True, changes)
+        if reason := _refusal(name, arguments):
+            return Response(f"Error: {reason}", True, changes)
         writes = name in self.writers
         tables: dict[str, dict[str, Any]] = self._tables(changes)
         if writes:
@@ -122,8 +122,8 @@ class Desk:
                     f"tau2-bench {self._package.version}: its tool {name} uses {table.unsupported} on a table, which "
                     f"this project's adapter does not support: {INSTALL}."
                 )
-        after = tuple(self._changes(tables, changes)) if writes else changes
-        return Response(response.content, response.error, after)
+        new_changes = tuple(self._changes(tables, changes)) if writes else changes
+        return Response(response.content, response.error, new_changes)
 
     def replay(self, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> Changes:
         """The changes after these calls on a fresh database. Failed calls are skipped, as the package does."""
@@ -148,16 +148,16 @@ class Desk:
         return package.environment_type("airline", package.policy, package.tools_type(database))
 
     def _changes(self, tables: Mapping[str, Any], before: Changes) -> Iterator[Change]:
-        known = {(change.table, change.key): change for change in before}
+        previous = {(change.table, change.key): change for change in before}
         for table in sorted(TABLES):
             touched = tables[table].copied
             for key in sorted({change.key for change in before if change.table == table} | touched):
                 if key not in touched:
-                    yield known[table, key]
+                    yield previous[table, key]
                     continue
-                record, fresh = tables[table][key], self._base[table].get(key)
+                record, base_record = tables[table][key], self._base[table].get(key)
                 text = _text(record)
-                if fresh is None or _text(fresh) != text:
+                if base_record is None or _text(base_record) != text:
                     yield Change(table, key, text, record)
 
 
@@ -175,7 +175,8 @@ def _text(record: Any) -> str:
 
 
 def _refusal(name: str, arguments: Mapping[str, Any]) -> str:
-    """Why a call must not reach the package's calculator, which runs in this process; empty if it may."""
+    """Why a call is refused; empty if it may run. The package's calculator runs in this process, so slow expressions
+    must not reach it."""
     expression = arguments.get("expression")
     if name != "calculate" or not isinstance(expression, str):
         return ""

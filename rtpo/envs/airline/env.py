@@ -25,7 +25,7 @@ from rtpo.tools.protocol import CLOSE, CUT, OPEN, SHAPE, Call, Malformed
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
 
 OFFICIAL_SPLITS = {"train": "train", "held_out": "test"}
-"""the package's name for each split"""
+"""this project's splits, and the package's names for them"""
 _EMPTY = Message("tool", "Error: the reply is empty.")
 _CALLS = re.compile(f"{OPEN}.*?{CLOSE}", re.DOTALL)
 
@@ -58,8 +58,8 @@ class State:
     changes: Changes = ()  # to the base database
     dialogue: tuple[Said, ...] = ()  # what the user has seen and written
     beside: tuple[str, ...] = ()  # the agent's text beside calls: hidden from the user, read by the reward
-    errors: int = 0  # failed calls
-    ended: Literal["", "user", "errors"] = ""  # who or what ended it; empty while it runs
+    errors: int = 0  # failed calls, and replies that were empty or cut
+    ended: Literal["", "user", "errors"] = ""  # what ended the episode; empty while it runs
 
 
 class AirlineEnv(Episode[State]):
@@ -94,10 +94,10 @@ class AirlineEnv(Episode[State]):
             return self._run(calls, _CALLS.sub("", text).strip())
         if not text.strip():
             return self._failed(_EMPTY)
-        return await self._tell(task, text.strip())
+        return await self._ask_user(task, text.strip())
 
     async def grade(self) -> Grade:
-        """DB times COMMUNICATE (`tasks`) if the user ended the episode, else 0."""
+        """The package's reward, DB times COMMUNICATE (`tasks`), if the user ended the episode; else 0."""
         task = self._current_task()
         if self._state.ended == "errors":
             return Grade(GradeOutcome.GRADED, 0.0, TOO_MANY_ERRORS)
@@ -112,11 +112,11 @@ class AirlineEnv(Episode[State]):
             return Grade(GradeOutcome.GRADED, 0.0, f"the user was not told {', '.join(missing)}")
         return Grade(GradeOutcome.GRADED, 1.0)
 
-    async def _tell(self, task: Task, text: str) -> Feedback:
-        heard = (*self._state.dialogue, Said("agent", text))
-        answer = await self._user.answer(scenario(task.meta["row"]), heard)
+    async def _ask_user(self, task: Task, text: str) -> Feedback:
+        dialogue_so_far = (*self._state.dialogue, Said("agent", text))
+        answer = await self._user.answer(scenario(task.meta["row"]), dialogue_so_far)
         ends = any(word in answer for word in self._package.stop_words)
-        dialogue = (*heard, Said("user", answer))
+        dialogue = (*dialogue_so_far, Said("user", answer))
         self._state = replace(self._state, dialogue=dialogue, ended="user" if ends else "")
         return Feedback(() if ends else (Message("user", answer),), done=ends)
 
@@ -125,7 +125,7 @@ class AirlineEnv(Episode[State]):
         if beside:
             self._state = replace(self._state, beside=(*self._state.beside, beside))
         messages = tuple(Message("tool", content) for content, _ in answers)
-        return self._unless_broken_off(Feedback(messages, done=False, calls=tuple(use for _, use in answers)))
+        return self._end_after_errors(Feedback(messages, done=False, calls=tuple(use for _, use in answers)))
 
     def _answer(self, call: Call | Malformed) -> tuple[str, ToolUse]:
         """The text that answers a call, and the call's outcome."""
@@ -143,9 +143,9 @@ class AirlineEnv(Episode[State]):
     def _failed(self, why: Message) -> Feedback:
         """Count an empty or cut reply as an error, and answer it."""
         self._state = replace(self._state, errors=self._state.errors + 1)
-        return self._unless_broken_off(Feedback((why,), done=False))
+        return self._end_after_errors(Feedback((why,), done=False))
 
-    def _unless_broken_off(self, feedback: Feedback) -> Feedback:
+    def _end_after_errors(self, feedback: Feedback) -> Feedback:
         if self._state.errors < self._max_errors:
             return feedback
         self._state = replace(self._state, ended="errors")

@@ -16,7 +16,7 @@ from rtpo.errors import DataError, MachineError
 
 COMMIT = "a2c024725189473d2d7cea3a5cfdbcc67478e41f"
 """commit of sierra-research/tau2-bench that the adapter was written for"""
-LEAST = 1
+OLDEST_MAJOR = 1
 """oldest major version with the paper's task file"""
 INSTALL = (
     "with Python 3.12 or 3.13, git clone https://github.com/sierra-research/tau2-bench, check out "
@@ -62,8 +62,8 @@ def find_package() -> str:
         raise MachineError(
             f"tau2-bench is on the path but not installed, so its version is unknown: {INSTALL}."
         ) from error
-    if int(version.partition(".")[0]) < LEAST:
-        raise MachineError(f"tau2-bench {version} is older than {LEAST}.0.0 and has other tasks: {INSTALL}.")
+    if int(version.partition(".")[0]) < OLDEST_MAJOR:
+        raise MachineError(f"tau2-bench {version} is older than {OLDEST_MAJOR}.0.0 and has other tasks: {INSTALL}.")
     return version
 
 

@@ -36,9 +36,9 @@ READ_ONLY = frozenset(
         "transfer_to_human_agents",
     }
 )
-"""tools that do not change it"""
+"""tools that do not change the database"""
 TOO_MANY_ERRORS = "too many errors"
-"""grade detail of an episode that the environment ended, not the user"""
+"""detail of the grade of an episode that ended after too many errors"""
 REWARD_BASIS = frozenset({"DB", "COMMUNICATE"})
 
 

@@ -34,7 +34,7 @@ class Said:
 
 
 class User(Protocol):
-    """Answers the agent's message, the last of a dialogue."""
+    """Answers the agent's last message."""
 
     async def answer(self, scenario: "Scenario", dialogue: Sequence[Said]) -> str:
         """Raises InfrastructureError if the user's model does not answer."""
@@ -81,8 +81,8 @@ _TRIAL = Scenario("You are a customer. Say what you want in one sentence.", "", 
 
 
 class ServedUser:
-    """A served model as `User`, at temperature 0 and with one seed. It stores the first reply to each request and
-    reuses it, so a restored episode gets the same answers even if the server would now answer differently."""
+    """A `User` played by a served model, at temperature 0 and with one seed. The first reply to each request is stored
+    and reused, so a restored episode gets the same answers."""
 
     def __init__(self, settings: ServerSettings) -> None:
         url = f"{str(settings.base_url).rstrip('/')}/chat/completions"
@@ -93,8 +93,8 @@ class ServedUser:
             "seed": settings.seed,
             "max_tokens": settings.max_tokens,
         }
-        whose = {"user": settings.base_url, **self._fixed}
-        self._store = Memory() if settings.cache is None else Recording(Path(settings.cache), whose)
+        identity = {"user": settings.base_url, **self._fixed}
+        self._store = Memory() if settings.cache is None else Recording(Path(settings.cache), identity)
 
     async def answer(self, scenario: Scenario, dialogue: Sequence[Said]) -> str:
         request = self._fixed | {"messages": messages(scenario, dialogue)}

@@ -52,8 +52,8 @@ class Interpreters:
                 child.end()
                 if not isinstance(error, EOFError | OSError):
                     raise
-                what = "did not answer" if isinstance(error, TimeoutError) else "ended"
-                raise InfrastructureError(f"the interpreter of {Path(game).name} {what}: {commands}") from error
+                failure = "did not answer" if isinstance(error, TimeoutError) else "ended"
+                raise InfrastructureError(f"the interpreter of {Path(game).name} {failure}: {commands}") from error
             with self._lock:
                 self._idle.append(child)
             return text
@@ -66,7 +66,7 @@ class Interpreters:
             child.end()
 
     def _forget(self) -> None:
-        """In a forked process: drop the parent's children, and replace locks: their holders were not forked."""
+        """Runs in a forked process: drop the parent's children, and replace locks that a thread of the parent held."""
         for child in self._idle:
             child.pipe.close()
         self._idle = []
@@ -78,20 +78,20 @@ class _Child:
     """A child process that is ready to play. Raises InfrastructureError if it does not start."""
 
     def __init__(self) -> None:
-        self.pipe, theirs = socket.socketpair()
+        self.pipe, child_end = socket.socketpair()
         try:
-            # a new session: Ctrl-C then stops not the child but only the run, which first finishes its phase
+            # a new session: Ctrl-C then reaches the run alone, which needs the child to finish its phase
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(CHILD)],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
+                stdin=child_end.fileno(),
+                stdout=child_end.fileno(),
                 start_new_session=True,
             )
         except OSError as error:
             self.pipe.close()
             raise InfrastructureError(f"the interpreter could not be started: {error}") from error
         finally:
-            theirs.close()
+            child_end.close()
         try:
             self._receive(START_SECONDS)
         except BaseException as error:

@@ -22,9 +22,9 @@ Exchange = tuple[str, str]
 class ToyEnv(AnswerEpisode):
     """One problem. A reply makes one call between the tool tags, in the task's own syntax, or is final.
 
-    A final reply is not cut and makes no call. It is right if its last `\\boxed{}` holds the answer. A reply
-    with several calls, or with a call that the tool cannot read, is malformed. Raises ConfigError if the settings toss
-    a coin after a turn beyond `max_turns`.
+    A final reply is complete and makes no call. It is right if its last `\\boxed{}` holds the answer. A reply with
+    several calls, or with a call that the tool cannot read, is malformed. Raises ConfigError if the settings toss a
+    coin after a turn that episodes do not have.
     """
 
     tool: str
@@ -63,21 +63,21 @@ class ToyEnv(AnswerEpisode):
 
     def _answer_reply(self, task: Task, reply: str, stop: StopReason) -> Feedback:
         text = visible_text(reply)
-        calls, opened = _CALL.findall(text), text.count(OPEN)
+        calls, open_tags = _CALL.findall(text), text.count(OPEN)
         if stop is StopReason.LENGTH and not calls:
             return self._answer("", _ERROR)
-        if not opened:
+        if not open_tags:
             return self._end(text)
-        result = self._use_tool(task, calls[0], self._state.past) if len(calls) == opened == 1 else None
+        result = self._use_tool(task, calls[0], self._state.past) if len(calls) == open_tags == 1 else None
         if result is None:
             return self._answer("", _ERROR, ToolUse("", ToolOutcome.MALFORMED))
         return self._answer(calls[0], result, ToolUse(self.tool, ToolOutcome.OK))
 
     async def _grade_answer(self, task: Task, answer: str) -> Grade:
-        read = self._read_answer(answer)
-        if read is None:
+        parsed = self._read_answer(answer)
+        if parsed is None:
             return NO_ANSWER
-        is_right = read == task.answer
+        is_right = parsed == task.answer
         return Grade(GradeOutcome.GRADED, float(is_right), "right" if is_right else "wrong answer")
 
     async def grade(self) -> Grade:

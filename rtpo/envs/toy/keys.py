@@ -4,7 +4,7 @@ In the hall stand a keeper and a guide. The first call names the one to ask for 
 
 - The keeper's way is long: a crossing, a chest and two more crossings. At the chest a call takes somebody's key. The
   gate at the end opens only to the key that belongs to this keeper.
-- The guide's way is short: one crossing. The gate at its end has no lock, and is open in one problem of OPEN.
+- The guide's way is short: one crossing. The gate at its end has no lock, and is open in half of the problems.
 
 At a crossing one person is right. On the guide's way a wrong call leads out of the house. On the keeper's way it leads
 to a place aside, from where any call leads back; MAX_TURNS leaves time for one such detour. No answer says whether a
@@ -29,7 +29,7 @@ from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, Task, To
 
 PEOPLE = RELATIONS
 KEEPERS, GUIDES = PEOPLE[:3], PEOPLE[3:]
-OPEN = 2
+OPEN_ONE_IN = 2
 MAX_TURNS = 6
 NUMBERS = 100
 CROSSING, CHEST, ASIDE = "crossing", "chest", "aside"
@@ -74,7 +74,7 @@ class Problem:
     @property
     def is_open(self) -> bool:
         """Whether the gate at the end of the guide's way is open."""
-        return word_hash(self.key, "gate") % OPEN == 0
+        return word_hash(self.key, "gate") % OPEN_ONE_IN == 0
 
     def way(self, asked: str) -> tuple[str, ...]:
         """The kinds of the places on this person's way, after the hall."""
@@ -122,18 +122,18 @@ problems, parse_question, read_problems = PROBLEMS.generate, PROBLEMS.parse, PRO
 
 @dataclass(frozen=True, slots=True)
 class Standing(Answering):
-    """The state. It does not hold the earlier calls (`past` stays empty), so paths that meet again share a state."""
+    """The state. `past` stays empty: paths that come to the same place by different calls share a state."""
 
-    asked: str = ""  # in the hall; empty before
+    asked: str = ""  # the person asked in the hall; empty before
     at: int = 0  # index of the present place on this person's way
     is_aside: bool = False  # at the place aside, from where any call leads back
     key: str = ""  # taken from the chest
 
 
 class ToyKeysEnv(ToyEnv):
-    """A call names a person, such as ` friend`; the answer is the next place, such as ` e12 rival`. The episode ends at
-    a gate. A call that names nobody, or in the hall nobody who stands there, gets ` error`, and nothing else happens.
-    The reward is 1 for who comes through a gate, else 0. A final reply earns nothing."""
+    """A call names a person, such as ` friend`; the answer is the next place, such as ` e12 rival`. A call that names
+    nobody who can be asked there gets ` error`, and the state stays the same. The episode ends at a gate, with reward 1
+    if the gate opens, else 0. A final reply earns nothing."""
 
     tool = "ask"
     _state: Standing
@@ -152,7 +152,7 @@ class ToyKeysEnv(ToyEnv):
     def _answer(self, call: str, content: str, *uses: ToolUse) -> Feedback:
         problem = parse_question(self._current_task().question)
         if call:
-            self._state = moved(problem, self._state, call.removeprefix(" "))
+            self._state = state_after(problem, self._state, call.removeprefix(" "))
         asked, at, way = self._state.asked, self._state.at, problem.way(self._state.asked)
         if not asked:
             return Feedback((Message("tool", content),), done=False, calls=uses)
@@ -171,8 +171,8 @@ class ToyKeysEnv(ToyEnv):
         return Grade(GradeOutcome.GRADED, float(is_through), f"the {which}'s gate, {'open' if is_through else 'shut'}")
 
 
-def moved(problem: Problem, state: Standing, person: str) -> Standing:
-    """The state that a call leads to."""
+def state_after(problem: Problem, state: Standing, person: str) -> Standing:
+    """The state after a call that names `person`."""
     if not state.asked:
         return replace(state, asked=person)
     kind = problem.way(state.asked)[state.at]

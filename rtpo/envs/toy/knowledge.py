@@ -1,8 +1,8 @@
 """The toy knowledge task: follow a chain of two to four relations from an entity, by searching.
 
-A problem's facts are a hash of the whole problem, so a policy cannot memorise them. The first search for a query
-returns a distractor with probability `DISTRACTED`: a true fact about another relation or entity. A hash of problem and
-query decides whether it does and which fact it returns. So all episodes of a problem share one world.
+A hash of the whole problem decides its facts, so a policy cannot memorise them. The first search for a query returns a
+distractor with probability `DISTRACTED`: a true fact about another relation or entity. A hash of problem and query
+decides this too, so a problem's facts and distractors are the same in all episodes.
 """
 
 import re

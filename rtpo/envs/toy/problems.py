@@ -16,7 +16,7 @@ from rtpo.types import Task
 
 
 class Problem(Protocol):
-    """A problem. question: its canonical text. key: the problem without spaces, for uids. answer: the right answer."""
+    """A problem of a toy task. `question` is its canonical text, `key` the same without spaces, for uids."""
 
     @property
     def question(self) -> str: ...
@@ -52,8 +52,8 @@ class Problems(Generic[P]):
         return problem
 
     def generate(self, split: str, count: int, seed: int) -> list[Task]:
-        """Draw `count` different problems of a split. The same arguments give the same list; a smaller `count` gives a
-        prefix of it. Raises ConfigError."""
+        """Draw `count` different problems of a split. The same arguments give the same list, and a smaller `count` its
+        beginning. Raises ConfigError for an unknown split."""
         rng = np.random.default_rng(seed)
 
         def draw(_: int) -> Task:

@@ -22,6 +22,7 @@ LENGTH = 8
 PLACES = len(ENTITIES) // LENGTH
 """number of places per turn"""
 NUMBERS = 100
+"""how many values the two numbers of a problem have"""
 _QUESTION = re.compile(r" start (e\d{1,2}) from (\d{1,2}) (\d{1,2})")
 
 
@@ -117,9 +118,10 @@ class ToyWalkEnv(ToyEnv):
     async def _grade(self) -> Grade:
         right = self._current_task().answer.split()
         asked = [call.strip() for call, _ in self._state.past]
-        earned = [person == wanted for person, wanted in zip(asked, right, strict=False)]
-        share = sum(weight for weight, has in zip(self._weights, earned, strict=False) if has) / sum(self._weights)
-        return Grade(GradeOutcome.GRADED, share, f"{sum(earned)} of {LENGTH} right")
+        are_right = [person == expected for person, expected in zip(asked, right, strict=False)]
+        earned = sum(weight for weight, is_right in zip(self._weights, are_right, strict=False) if is_right)
+        share = earned / sum(self._weights)
+        return Grade(GradeOutcome.GRADED, share, f"{sum(are_right)} of {LENGTH} right")
 
 
 ENVIRONMENT = PROBLEMS.environment(ToyWalkEnv, WalkSettings)
