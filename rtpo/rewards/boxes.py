@@ -12,17 +12,19 @@ _END = re.compile(r"(?<!\\)\$|\\[)\]]|\n|\s[a-zA-Z]{2}|$")
 
 
 def last_box(text: str) -> str | None:
-    """The content of the last closed `\\boxed` or `\\fbox`, up to the matching brace or, without braces, to the
-    formula's end. An empty box counts only if all boxes are empty. None without a box. Escaped braces do not count."""
+    """The content of the last closed `\\boxed{...}` or `\\fbox{...}`; None if there is no box.
+
+    An empty box counts only if all are empty. A box without braces ends with its formula.
+    """
     last: tuple[int, int | None] | None = None
-    opened: list[int | None] = []
+    open_braces: list[int | None] = []
     for part in _PART.finditer(text):
         if part["brace"] or part[0] == "{":
-            opened.append(part.end() if part["brace"] else None)
+            open_braces.append(part.end() if part["brace"] else None)
         elif part["box"] and _BARE.match(text, part.end()):
             last = part.end(), None
-        elif part[0] == "}" and opened:
-            start = opened.pop()
+        elif part[0] == "}" and open_braces:
+            start = open_braces.pop()
             is_empty = start is not None and not text[start : part.start()].strip()
             if start is not None and (last is None or (start > last[0] and not is_empty)):
                 last = start, part.start()

@@ -1,9 +1,9 @@
 """Grading of mathematical answers by math-verify, in a pool of child processes that can be killed.
 
-math-verify limits time with SIGALRM. Outside a main thread that raises; in a main thread it turns a slow comparison
-into "not equal". Either way a wrong 0 can go unnoticed. Here children grade without SIGALRM, and the kernel limits
-their CPU time. A failed comparison is UNGRADABLE, never 0, unless the answer alone caused it. The answer alone is the
-cause if the same grader can still compare the gold with itself and with another answer.
+math-verify limits time with SIGALRM, and then a comparison that is too slow counts as "not equal", a wrong 0 that
+nobody sees. Here children grade without SIGALRM, and the kernel limits their CPU time. A failed comparison is
+UNGRADABLE, never 0, unless the answer alone caused it: the grader can still compare the gold with itself and with
+another answer.
 """
 
 import atexit
@@ -27,7 +27,7 @@ _PACKAGES = Path(__file__).parents[2]
 """the folder that the child imports this project from"""
 START_SECONDS: Final = 120.0
 STALL: Final = 30.0
-"""wall-clock seconds to wait per second of the CPU limit; a child that takes longer has been stopped or starved"""
+"""wall-clock seconds to wait for each second of the CPU limit. A child that takes longer gets no CPU time"""
 SHOWN_CHARACTERS: Final = 100
 RIGHT, WRONG, UNREADABLE_ANSWER, UNREADABLE_GOLD = "right", "wrong", "unreadable answer", "unreadable gold"
 _VERDICTS: Final = (RIGHT, WRONG, UNREADABLE_ANSWER)
@@ -41,7 +41,7 @@ class _NoVerdict:
     """Why a comparison has no verdict."""
 
     why: str  # in a few words
-    cause: Literal["time", "expressions", "gold", "outside"]  # outside: not the limit, gold or answer
+    cause: Literal["time", "expressions", "gold", "outside"]  # outside: something killed or stopped the child
 
 
 class MathGrader:
@@ -90,11 +90,11 @@ class MathGrader:
                 return Grade(GradeOutcome.GRADED, 1.0, RIGHT)
         failed = {gold: result for gold, result in results.items() if isinstance(result, _NoVerdict)}
         if failed:
-            why = "; ".join(result.why for result in failed.values())
+            reason = "; ".join(result.why for result in failed.values())
             by_answer = ("time", "expressions")
             if all(result.cause in by_answer and self._is_gradable(gold) for gold, result in failed.items()):
-                return Grade(GradeOutcome.GRADED, 0.0, f"{why}, by the answer alone", spoiled=True)
-            return Grade(GradeOutcome.UNGRADABLE, None, why)
+                return Grade(GradeOutcome.GRADED, 0.0, f"{reason}, by the answer alone", spoiled=True)
+            return Grade(GradeOutcome.UNGRADABLE, None, reason)
         is_read = WRONG in results.values()
         return Grade(GradeOutcome.GRADED, 0.0, WRONG if is_read else "the answer cannot be read as mathematics")
 
@@ -110,7 +110,7 @@ class MathGrader:
             child.end()
 
     def _forget(self) -> None:
-        """In a forked process: drop the parent's children, and replace locks: their holders were not forked."""
+        """Runs in a forked process: drop the parent's children, and replace locks that a thread of the parent held."""
         for child in self._children:
             child.pipe.close()
         self._children, self._idle = [], []
@@ -147,14 +147,16 @@ class MathGrader:
         except (EOFError, ConnectionError):
             return child.death(seconds)
         finally:
-            self._give_back(child, is_well=verdict in (*_VERDICTS, UNREADABLE_GOLD))
+            self._give_back(child, can_be_reused=verdict in (*_VERDICTS, UNREADABLE_GOLD))
         if verdict in _VERDICTS:
             return verdict
         return _NoVerdict(f"gave {verdict}", "gold" if verdict == UNREADABLE_GOLD else "expressions")
 
     def _take(self, is_new: bool) -> "_Child":
-        """The most recently idle child, which keeps the number of children small. is_new: replace it by a new child,
-        because what killed one idle child may have killed others."""
+        """Take the child that became idle last, or start one.
+
+        is_new: start one in place of the idle child, because what killed one child may have killed others.
+        """
         with self._lock:
             child = self._idle.pop() if self._idle else None
             if child and is_new:
@@ -168,10 +170,10 @@ class MathGrader:
             self._children.append(child)
         return child
 
-    def _give_back(self, child: "_Child", is_well: bool) -> None:
+    def _give_back(self, child: "_Child", can_be_reused: bool) -> None:
         with self._lock:
             is_ours = child in self._children
-            if is_ours and is_well:
+            if is_ours and can_be_reused:
                 self._idle.append(child)
                 return
             if is_ours:
@@ -183,14 +185,14 @@ class _Child:
     """A child process that is ready to grade. Raises InfrastructureError if it does not start."""
 
     def __init__(self) -> None:
-        self.pipe, theirs = socket.socketpair()
+        self.pipe, child_end = socket.socketpair()
         paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
         try:
-            # a new session: Ctrl-C then stops not the child but only the run, which first finishes its phase
+            # a new session: Ctrl-C then reaches the run alone, which needs the child to finish its phase
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(CHILD)],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
+                stdin=child_end.fileno(),
+                stdout=child_end.fileno(),
                 # fixed string hashes: sympy's results depend on the order of sets
                 env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,
@@ -199,7 +201,7 @@ class _Child:
             self.pipe.close()
             raise InfrastructureError(f"the grading process could not be started: {error}") from error
         finally:
-            theirs.close()
+            child_end.close()
         try:
             self.ask(b"", START_SECONDS)
         except BaseException as error:
@@ -230,8 +232,8 @@ class _Child:
         status = self.process.returncode
         if status == -signal.SIGPROF:
             return _NoVerdict(f"took over {seconds:g} s of CPU time", "time")
-        is_own = status is not None and (status >= 0 or -status in _CRASHES)
-        return _NoVerdict("ended the grading process, twice", "expressions" if is_own else "outside")
+        by_itself = status is not None and (status >= 0 or -status in _CRASHES)
+        return _NoVerdict("ended the grading process, twice", "expressions" if by_itself else "outside")
 
     def end(self) -> None:
         self.process.kill()

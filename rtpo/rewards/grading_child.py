@@ -29,8 +29,8 @@ MEMORY_BYTES = 1 << 30
 _TEXT = r"\\(?:text|mbox)\s*\{([^{}]*)\}"
 _BASE = re.compile(r"(?:.*=)?\s*(\d[\dA-Z]*)\s*_\s*(?:\{\s*(\d+)\s*\}|(\d))\s*", re.DOTALL)
 _MODULUS = re.compile(r"(.*[^\s(])\s*\(?\\p?mod\s*(?:\{\s*(\d+)\s*\}|(\d+))\s*\)?\s*", re.DOTALL)
-_OTHERWISE = re.compile(r"\\(?:neq?|not|to|rightarrow)(?![a-zA-Z])")
-"""signs such as an arrow: the number beside them is not the answer"""
+_NOT_THE_ANSWER = re.compile(r"\\(?:neq?|not|to|rightarrow)(?![a-zA-Z])")
+"""signs, such as an arrow, that say that the number beside them is not the answer"""
 _BOUND = re.compile(r"\s*(?:\\(?:geq?|leq?|[gl]t|[gl]eqslant)(?![a-zA-Z])|[<>])[^<>,]*")
 """a relation without a left side"""
 _WORDS = re.compile(rf"\s*{_TEXT}\s*")
@@ -42,13 +42,14 @@ class Request(TypedDict):
     seconds: float  # limit of CPU time
 
 
-def _unspaced(text: str) -> str:
-    """A list with dots, without its white space. Compare it as text: math-verify compares only such a list's ends."""
+def _without_spaces(text: str) -> str:
+    """Remove white space from a list with dots (1, 2, \\dots, n). Such lists are compared as text, because math-verify
+    compares only their ends."""
     return re.sub(r"\s|\\[,;! ]|\\(?=[lc]?dots)|(?<=\\)[lc](?=dots)|[lc](?=dots)", "", text)
 
 
 def read(text: str) -> list[object]:
-    """math-verify's reading of a box with `text`: expressions, then the text itself."""
+    """Parse a box with math-verify; returns the expressions that it finds, then the text itself."""
     parsed: list[object] = parse(f"\\boxed{{{text}}}", parsing_timeout=None, raise_on_error=True)
     return parsed
 
@@ -76,15 +77,15 @@ def verdict(gold: str, answer: str) -> str:
         if _excludes_or_bounds(gold, answer):
             return "wrong"
         if "dots" in gold and "dots" in answer:
-            return "right" if _unspaced(gold) == _unspaced(answer) else "wrong"
-        body, kind = split_base_or_modulus(gold)
+            return "right" if _without_spaces(gold) == _without_spaces(answer) else "wrong"
+        body, base_or_modulus = split_base_or_modulus(gold)
         golds = read(body)
         # math-verify returns only the text itself if it is not mathematics
         if all(isinstance(value, str) for value in golds):
             return "unreadable gold"
-        if kind:
-            answer, answers_kind = split_base_or_modulus(answer)
-            if answers_kind != kind:
+        if base_or_modulus:
+            answer, answers_base_or_modulus = split_base_or_modulus(answer)
+            if answers_base_or_modulus != base_or_modulus:
                 return "wrong"
         answers = read(answer)
         if not answers:
@@ -99,8 +100,8 @@ def verdict(gold: str, answer: str) -> str:
 
 
 def _excludes_or_bounds(gold: str, answer: str) -> bool:
-    """Whether an answer states what the result is not, or only a bound where the gold is not a set of numbers."""
-    if _OTHERWISE.search(answer) and not _OTHERWISE.search(gold):
+    """Whether an answer states what the result is not, or gives only a bound, such as > 3, for a gold that is none."""
+    if _NOT_THE_ANSWER.search(answer) and not _NOT_THE_ANSWER.search(gold):
         return True
     return bool(_BOUND.fullmatch(answer)) and not re.search(r"[<>(\[]|\\(?:[gl]e|[gl]t|infty)", gold)
 

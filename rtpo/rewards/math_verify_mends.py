@@ -29,7 +29,8 @@ _numeric_eq = grader.sympy_numeric_eq
 
 
 def numeric_eq(left: Any, right: Any, float_rounding: int, numeric_precision: int) -> bool:
-    """Replaces math-verify's numeric comparison: exact for rationals, to PLACES for decimals, else relative."""
+    """Replaces math-verify's numeric comparison. Rationals are compared exactly, decimals to PLACES, and other values
+    with a relative tolerance."""
     are_matrices = isinstance(left, MatrixBase) and isinstance(right, MatrixBase)
     integers = [grader.is_atomic_or_pct_atomic(side, Integer) for side in (left, right)]
     if are_matrices or all(integers) or not isinstance(left, Expr) or not isinstance(right, Expr):
@@ -43,7 +44,7 @@ def numeric_eq(left: Any, right: Any, float_rounding: int, numeric_precision: in
         return _are_equal_where_real(left, right, symbols)
     if not _numeric_eq(left, right, float_rounding, numeric_precision):
         return False
-    # a point reveals differences that math-verify treats as 0
+    # math-verify treats small differences as 0: compare at a point too
     point = _point(symbols, 17)
     return _are_equal(left.subs(point), right.subs(point))
 
@@ -55,7 +56,7 @@ def _with_imaginary_unit(side: Expr) -> Expr:
 
 
 def _has_branches(side: Expr) -> bool:
-    """Whether it has roots, powers or logarithms. These have several equal forms, such as sqrt(1/n) and 1/sqrt(n)."""
+    """Whether a side has roots, powers or logarithms, which have several equal forms: sqrt(1/n) is 1/sqrt(n)."""
     powers = side.atoms(Pow, exp)
     return side.has(log) or any(not power.exp.is_integer and power.free_symbols for power in powers)
 
@@ -71,13 +72,13 @@ def _are_equal_where_real(left: Expr, right: Expr, symbols: list[Symbol]) -> boo
                 symbol: sign * value
                 for sign, (symbol, value) in zip(signs, _point(symbols, divisor).items(), strict=True)
             }
-            ends = left.subs(point), right.subs(point)
-            values = [end.evalf() for end in ends]
+            sides_at_point = left.subs(point), right.subs(point)
+            values = [end.evalf() for end in sides_at_point]
             if not all(value.is_number and value.is_finite for value in values):
                 continue
             if is_complex or all(value.is_extended_real for value in values):
                 compared += 1
-                if not _are_equal(*ends):
+                if not _are_equal(*sides_at_point):
                     return False
     return compared > 1
 
@@ -100,8 +101,10 @@ def _are_equal(left: Expr, right: Expr) -> bool:
 
 
 def _are_equal_decimals(left: Expr, right: Expr) -> bool:
-    """Compare decimals rounded at the sixth place, or at the sixth digit below 0.1, or at the last digit of a float. If
-    a side is written with fewer digits, but at least five digits and six places, compare at its last place."""
+    """Compare decimals, rounded to PLACES places, or to as many significant digits below 0.1.
+
+    A side with at least five digits and six places is taken as already rounded: its last place counts.
+    """
     values = [side.evalf() for side in (left, right)]
     if not all(value.is_extended_real for value in values):
         parts = zip(left.as_real_imag(), right.as_real_imag(), strict=True)

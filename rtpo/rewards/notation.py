@@ -55,8 +55,10 @@ _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_JOINING: Final = r"\b(?:or|and|not|no|of|by|to|times|plus|minus|over|mod|negative|than|from|squared|cubed|choose)\b"
-"""words after which a number has another value"""
+_CHANGES_VALUE: Final = (
+    r"\b(?:or|and|not|no|of|by|to|times|plus|minus|over|mod|negative|than|from|squared|cubed|choose)\b"
+)
+"""words that change the value of the number beside them, as `minus` does"""
 _CJK_NUMBERS: Final = "零〇一二三四五六七八九十百千万萬亿億分之点點加减減乘除负負或和与與及至到不非无無"
 _GROUP: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _TEXT: Final = r"\\text\s*\{([^{}]*)\}"
@@ -70,8 +72,8 @@ _DEGREES: Final = r"\s*\^\s*\{?\s*\\circ\s*\}?"
 _FRACTION: Final = rf"\\[dt]?frac\s*(?:{_GROUP}|\d)\s*(?:{_GROUP}|\d)"
 
 
-def _sign(letter: str) -> str:
-    """A character in LaTeX: digits of all scripts, dashes, spaces, mathematical letters, operators."""
+def _latex_of(letter: str) -> str:
+    """Rewrite a character in LaTeX, such as a digit of another script, a dash, a mathematical letter or an operator."""
     if letter.isascii():
         return letter
     if letter in _OPERATORS:
@@ -82,14 +84,18 @@ def _sign(letter: str) -> str:
     if category in ("Cf", "Pd", "Zs"):
         return {"Cf": "", "Pd": "-", "Zs": " "}[category]
     if decomposed.startswith(("<wide>", "<circle>")) or "\U0001d400" <= letter <= "\U0001d7ff":
-        return "".join(map(_sign, unicodedata.normalize("NFKC", letter)))
+        return "".join(map(_latex_of, unicodedata.normalize("NFKC", letter)))
     if decomposed.startswith("<font>") and "DOUBLE-STRUCK CAPITAL" in unicodedata.name(letter):
         return f"\\mathbb{{{unicodedata.normalize('NFKC', letter)}}}"
     return letter
 
 
-def _raised(kind: str, mark: str) -> tuple[re.Pattern[str], Callable[[re.Match[str]], str]]:
-    """Rewrite Unicode superscripts or subscripts after a base."""
+def _script_rewrite(kind: str, mark: str) -> tuple[re.Pattern[str], Callable[[re.Match[str]], str]]:
+    """Pattern and replacement of Unicode superscripts or subscripts after a base.
+
+    kind: "super" or "sub".
+    mark: `^` or `_`.
+    """
     letters = [chr(code) for code in (*range(0xA0, 0x250), *range(0x2070, 0x20A0), *range(0x1D00, 0x1DC0))]
     chosen = "".join(letter for letter in letters if unicodedata.decomposition(letter).startswith(f"<{kind}>"))
 
@@ -99,7 +105,7 @@ def _raised(kind: str, mark: str) -> tuple[re.Pattern[str], Callable[[re.Match[s
     return re.compile(rf"(?<=[\w)}}\]])[{chosen}]+"), plain
 
 
-def _vulgar(match: re.Match[str]) -> str:
+def _fraction_of(match: re.Match[str]) -> str:
     above, below = unicodedata.normalize("NFKC", match[0]).split("\u2044")
     return f"\\frac{{{above}}}{{{below}}}"
 
@@ -116,14 +122,14 @@ def _cis(match: re.Match[str]) -> str:
     return f"(\\cos({angle})+i\\sin({angle}))"
 
 
-def _chosen(match: re.Match[str]) -> str:
+def _binomial_of(match: re.Match[str]) -> str:
     above, below = match["n"].strip("{} "), match["k"].strip("{} ")
     if above.isdigit() and below.isdigit() and int(above) < int(below):
         return match[0]
     return f"\\binom{{{above}}}{{{below}}}"
 
 
-def _permuted(match: re.Match[str]) -> str:
+def _permutation_of(match: re.Match[str]) -> str:
     above, below = match["n"].strip("{} "), match["k"].strip("{} ")
     return f"\\frac{{({above})!}}{{({above}-{below})!}}"
 
@@ -164,7 +170,7 @@ def _rewrite(
     return Rewrite(kind, re.compile(pattern), replacement, loops)
 
 
-def _undated(match: re.Match[str]) -> str:
+def _date_as_text(match: re.Match[str]) -> str:
     """Rewrite a text that is a date as one `\\text`; leave any other text."""
     plain = re.sub(r"\\(?:text|mathrm)\s*\{([^{}]*)\}", r"\1", match[0]).replace("\\ ", " ")
     date = _DATE.fullmatch(" ".join(plain.split()))
@@ -179,10 +185,10 @@ _DATE: Final = re.compile(
 
 REWRITES: Final = (
     # characters
-    Rewrite("raised", *_raised("super", "^")),
-    Rewrite("lowered", *_raised("sub", "_")),
-    _rewrite("fraction", "[\u00bc-\u00be\u2150-\u215e\u2189]", _vulgar),
-    _rewrite("fraction", "([\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+)\u2044([\u2080-\u2089]+)", _vulgar),
+    Rewrite("raised", *_script_rewrite("super", "^")),
+    Rewrite("lowered", *_script_rewrite("sub", "_")),
+    _rewrite("fraction", "[\u00bc-\u00be\u2150-\u215e\u2189]", _fraction_of),
+    _rewrite("fraction", "([\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+)\u2044([\u2080-\u2089]+)", _fraction_of),
     _rewrite("fraction", "(\\d+)\u2044(\\d+)", r"\\frac{\1}{\2}"),
     _rewrite("root", r"\\sqrt(\[\d\])? \s*\(([^()]*)\)", r"\\sqrt\1{\2}"),
     _rewrite("root", r"\\sqrt\s*(\[\d\])?\s*(\d+|[a-zA-Z])(?![\w{])", r"\\sqrt\1{\2}"),
@@ -225,7 +231,7 @@ REWRITES: Final = (
     _rewrite("ends", r"^(?:\\\\|\\q?quad(?![a-zA-Z])|\\[,;:! ]|&|\s)+", ""),
     _rewrite("ends", r"^\s*\{([^{}]*)\}\s*$", r"\1"),
     _rewrite("ends", r"(?<![\\.])(?<!\\right)[;.,。]\s*$", ""),
-    # as programs print it; with fewer digits it may be Euler's number
+    # as programs print it; 2e3 alone may be a product with Euler's number
     _rewrite("exponent", r"^\s*([-+]?\d+\.\d+)[eE]([-+]?\d+)\s*$", r"\1\\times 10^{\2}"),
     _rewrite("exponent", r"^\s*([-+]?\d+)[eE]([-+]\d{2,})\s*$", r"\1\\times 10^{\2}"),
     # a final %, percent or ° does not count: 25\% equals 25
@@ -237,7 +243,7 @@ REWRITES: Final = (
     ),
     _rewrite("degree", r"\\degree(?![a-zA-Z])", r"^\\circ "),
     # words about a number
-    _rewrite("date", r"^.*(?:" + _MONTH + r").*$", _undated),
+    _rewrite("date", r"^.*(?:" + _MONTH + r").*$", _date_as_text),
     _rewrite("answer", r"^\s*(?:答案|答|结果|結果|解)\s*(?:[::]|是|为|為)\s*", ""),
     _rewrite("answer", r"(?i)^\s*\\text\s*\{(?:the )?(?:final )?answer(?: is)?\s*:?\s*\}\s*:?", ""),
     _rewrite("answer", rf"(?i)^\s*\\text\s*\{{(?:the )?(?:final )?answer(?: is)?\s*:?\s*({_NUMBER})\s*\}}$", r"\1"),
@@ -254,7 +260,9 @@ REWRITES: Final = (
         rf"^\s*\\text\s*\{{\s*({_NUMBER})\s*(?:(?![{_CJK_NUMBERS}])[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])+\s*\}}$",
         r"\1",
     ),
-    _rewrite("words", rf"(?i)^\s*\\text\s*\{{\s*({_NUMBER})\s+(?![^{{}}]*{_JOINING})[a-z][a-z. ]*\s*\}}\s*$", r"\1"),
+    _rewrite(
+        "words", rf"(?i)^\s*\\text\s*\{{\s*({_NUMBER})\s+(?![^{{}}]*{_CHANGES_VALUE})[a-z][a-z. ]*\s*\}}\s*$", r"\1"
+    ),
     _rewrite("unit", rf"(?<=[\d}}])(?:\s|\\[,;: ])*\\[dt]?frac\s*\{{\s*{_UNIT}\s*\}}\s*\{{\s*{_UNIT}\s*\}}\s*$", ""),
     _rewrite("unit", rf"\\(?:SI|qty)\s*\{{({_NUMBER})\}}\s*\{{[^{{}}]*\}}", r"\1"),
     _rewrite("unit", rf"(?<=\\pi)(?:\s|\\[,;: ])*{_UNIT}\s*$", ""),
@@ -276,11 +284,11 @@ REWRITES: Final = (
         rf"\\[dt]?binom\s*(?P<n>{_SIDE})\s*(?P<k>{_SIDE})",
         lambda match: f"\\binom{{{match['n'].strip('{}')}}}{{{match['k'].strip('{}')}}}",
     ),
-    _rewrite("binomial", rf"(?:\{{\s*\}})?[_^]\s*(?P<n>{_SIDE})\s*{_LETTER_C}\s*_\s*(?P<k>{_SIDE})", _chosen),
-    _rewrite("binomial", rf"{_LETTER_C}\s*_\s*(?P<n>{_SIDE})\s*\^\s*(?P<k>{_SIDE})", _chosen),
-    _rewrite("binomial", rf"{_LETTER_C}\s*\^\s*(?P<k>{_SIDE})\s*_\s*(?P<n>{_SIDE})", _chosen),
-    _rewrite("binomial", r"^\s*(?P<n>\d+)\s*C\s*(?P<k>\d+)\s*$", _chosen),
-    _rewrite("permutation", rf"(?:\{{\s*\}})?[_^]\s*(?P<n>{_SIDE})\s*P\s*_\s*(?P<k>{_SIDE})", _permuted),
+    _rewrite("binomial", rf"(?:\{{\s*\}})?[_^]\s*(?P<n>{_SIDE})\s*{_LETTER_C}\s*_\s*(?P<k>{_SIDE})", _binomial_of),
+    _rewrite("binomial", rf"{_LETTER_C}\s*_\s*(?P<n>{_SIDE})\s*\^\s*(?P<k>{_SIDE})", _binomial_of),
+    _rewrite("binomial", rf"{_LETTER_C}\s*\^\s*(?P<k>{_SIDE})\s*_\s*(?P<n>{_SIDE})", _binomial_of),
+    _rewrite("binomial", r"^\s*(?P<n>\d+)\s*C\s*(?P<k>\d+)\s*$", _binomial_of),
+    _rewrite("permutation", rf"(?:\{{\s*\}})?[_^]\s*(?P<n>{_SIDE})\s*P\s*_\s*(?P<k>{_SIDE})", _permutation_of),
     _rewrite("vector", r"\\langle(?![a-zA-Z])([^<>|]*,[^<>|]*)\\rangle(?![a-zA-Z])", r"(\1)"),
     _rewrite("vector", r"^\s*<([^<>]*,[^<>]*)>\s*$", r"(\1)"),
     _rewrite(
@@ -318,14 +326,14 @@ REWRITES: Final = (
 )
 
 
-def with_signs(text: str) -> str:
-    """Text with its non-ASCII characters as LaTeX commands, ASCII digits and plain letters."""
-    return text if text.isascii() else "".join(map(_sign, text))
+def in_latex(text: str) -> str:
+    """Rewrite the non-ASCII characters of a text as LaTeX commands, ASCII digits and plain letters."""
+    return text if text.isascii() else "".join(map(_latex_of, text))
 
 
 def rewritten(text: str) -> str:
     """The text after all rewrites, in the table's order."""
-    text = with_signs(text)
+    text = in_latex(text)
     for rewrite in REWRITES:
         before, text = text, rewrite.pattern.sub(rewrite.replacement, text)
         while rewrite.loops and text != before:
@@ -338,7 +346,7 @@ _SYMBOLS: Final = (
     r"(?:[mck]?m|k?g|mg|m?[lL]|ft|in|yd|mi|lbs?|oz|hrs?|min|sec|mph|kph|km/h|m/s|USD|EUR)(?:\s*\^\s*\{?\s*[23]\s*\}?)?"
 )
 _WORDED: Final = re.compile(
-    rf"(?P<number>.*[\d}}])\s+(?!.*{_JOINING})(?:{_SYMBOLS}|[a-zA-Z]{{4,}}(?:\s+[a-zA-Z]+)*)\.?\s*"
+    rf"(?P<number>.*[\d}}])\s+(?!.*{_CHANGES_VALUE})(?:{_SYMBOLS}|[a-zA-Z]{{4,}}(?:\s+[a-zA-Z]+)*)\.?\s*"
 )
 
 

@@ -68,19 +68,21 @@ def tokenize(text: str) -> Tokens:
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).replace("\u2212", "-")
     text = _RANGE.sub("-", _WRAPPER.sub(" ", re.sub(r"(?<=\w)\\?~(?=\w)", " ", text)))
     text = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf"))
-    signs = {number.start(): number.group() for number in _SIGNED.finditer(text) if _begins(text, number.start())}
-    written = (f" {signs[place]}" if place in signs else _written(text, place) for place in range(len(text)))
-    tokens = "".join(written).split() or text.split()
+    signs = {
+        number.start(): number.group() for number in _SIGNED.finditer(text) if _may_begin_number(text, number.start())
+    }
+    parts = (f" {signs[place]}" if place in signs else _replacement(text, place) for place in range(len(text)))
+    tokens = "".join(parts).split() or text.split()
     return tuple(token for token in tokens if token not in _ARTICLES) or tuple(tokens)
 
 
-def _begins(text: str, place: int) -> bool:
+def _may_begin_number(text: str, place: int) -> bool:
     """Whether a number may begin at `place`."""
     before = text[place - 1 : place]
     return not before or before.isspace() or unicodedata.category(before) in ("Ps", "Pi", "Sc")
 
 
-def _written(text: str, place: int) -> str:
+def _replacement(text: str, place: int) -> str:
     """The text that replaces the character at `place`."""
     mark = text[place]
     if unicodedata.category(mark)[0] not in "PS":
@@ -133,15 +135,15 @@ def _span_f1(predicted: Tokens, gold: Tokens) -> float:
 
 def _shortest_span(predicted: Tokens, gold: Tokens, common: int) -> int:
     """Length of the shortest span that shares `common` tokens with `gold`. Such a span must exist."""
-    needed, held = Counter(gold), Counter[str]()
+    needed, counts = Counter(gold), Counter[str]()
     places = [place for place, token in enumerate(predicted) if token in needed]
     shortest, shared, first = len(predicted), 0, 0
     for last in places:
-        held[predicted[last]] += 1
-        shared += held[predicted[last]] <= needed[predicted[last]]
+        counts[predicted[last]] += 1
+        shared += counts[predicted[last]] <= needed[predicted[last]]
         while shared == common:
             shortest = min(shortest, last - places[first] + 1)
-            held[predicted[places[first]]] -= 1
-            shared -= held[predicted[places[first]]] < needed[predicted[places[first]]]
+            counts[predicted[places[first]]] -= 1
+            shared -= counts[predicted[places[first]]] < needed[predicted[places[first]]]
             first += 1
     return shortest

@@ -23,7 +23,7 @@ def equal_times(gold: str, answer: str) -> bool | None:
         return None
     if not _RATIO.fullmatch(answer):
         return False if gold.count(":") > 1 else None
-    return _smallest(gold) == _smallest(answer)
+    return _normalised(gold) == _normalised(answer)
 
 
 def _plain(text: str) -> str:
@@ -36,16 +36,16 @@ def _are_same_time(left: re.Match[str], right: re.Match[str]) -> bool:
     if left["half"] and right["half"] and left["half"][0].lower() != right["half"][0].lower():
         return False
     # a side may state am or pm, leave it open, or imply it as 15:45 does
-    hours = [{int(side["hour"])} | _of_day(side) for side in (left, right)]
+    hours = [{int(side["hour"])} | _hour_of_day(side) for side in (left, right)]
     return bool(hours[0] & hours[1])
 
 
-def _of_day(time: re.Match[str]) -> set[int]:
+def _hour_of_day(time: re.Match[str]) -> set[int]:
     if not time["half"]:
         return set()
     return {int(time["hour"]) % 12 + 12 * (time["half"][0].lower() == "p")}
 
 
-def _smallest(ratio: str) -> list[Fraction] | None:
+def _normalised(ratio: str) -> list[Fraction] | None:
     parts = [Fraction(part) for part in re.split(r"\s*:\s*", ratio)]
     return [part / parts[0] for part in parts] if parts[0] else None

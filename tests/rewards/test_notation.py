@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from rtpo.rewards.grading_child import verdict
-from rtpo.rewards.notation import REWRITES, Rewrite, rewritten, with_signs
+from rtpo.rewards.notation import REWRITES, Rewrite, in_latex, rewritten
 
 DATA = os.environ.get("RTPO_DATA")
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -78,7 +78,7 @@ def test_no_rewrite_alone_makes_two_golds_equal(rewrite: Rewrite) -> None:
 
 def test_each_rewrite_has_an_example_and_all_together_make_no_two_golds_equal() -> None:
     unused = list(REWRITES)
-    for text in map(with_signs, TEXTS):
+    for text in map(in_latex, TEXTS):
         for rewrite in REWRITES:
             before, text = text, rewrite.pattern.sub(rewrite.replacement, text)
             if text != before and rewrite in unused:
