@@ -19,8 +19,8 @@ from rtpo.run.config import PROJECT
 def test_the_quickstart_runs_differ_in_their_algorithm_and_chosen_rate_alone() -> None:
     chosen = json.loads(quickstart.RATES.read_text())["toy_math"]
     at_own = [config.as_dict() for config in quickstart.configurations([])]
-    assert [run["algorithm"]["label"] for run in at_own] == list(quickstart.TOY)
-    for own, label in zip(at_own, quickstart.TOY, strict=True):
+    assert [run["algorithm"]["label"] for run in at_own] == list(quickstart.TOY_METHODS)
+    for own, label in zip(at_own, quickstart.TOY_METHODS, strict=True):
         runs = [config.as_dict() for config in quickstart.configurations([f"optimizer.lr={chosen[label]:g}"])]
         assert runs == [runs[0] | {"algorithm": run["algorithm"]} for run in runs]
         assert own in runs

@@ -151,9 +151,9 @@ def test_evaluations_take_the_contexts_of_training() -> None:
 def test_starting_three_times_from_one_place_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "logs" / "1_0.starts"
     for place in ("nothing", "step 1", "step 1", "step 2", "step 2"):
-        submission.check_gain(file, place)
+        submission.check_progress(file, place)
     with pytest.raises(MachineError, match=r"launch\.resources\.minutes"):
-        submission.check_gain(file, "step 2")
+        submission.check_progress(file, "step 2")
 
 
 def test_every_launcher_is_bash_and_every_experiment_has_one() -> None:

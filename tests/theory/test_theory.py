@@ -133,7 +133,7 @@ def test_wrong_closed_forms_are_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("theorem", "lines"), [(1, 5), (2, 1), (3, 40)])
 def test_the_first_committed_measurements_are_made_again(theorem: int, lines: int) -> None:
     """Of reverse order with and without fresh continuations, of forward order; of G = 3; of weights and returns."""
-    make, settings = command.PARTS[theorem]
+    make, settings = command.THEOREMS[theorem]
     with (COMMITTED / f"theorem_{theorem}.jsonl").open() as file:
         committed = [json.loads(line) for line in islice(file, lines)]
         made = list(islice(make(settings), lines))
