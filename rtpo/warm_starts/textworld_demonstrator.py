@@ -30,7 +30,7 @@ THOUGHTS: Final = {
     "put": ("I have the {object}. It goes on the {tool}.", "The {object} goes on the {tool}."),
     "insert": ("I have the {object}. It goes into the {tool}.", "The {object} goes into the {tool}."),
 }
-"""thoughts by a command's verb. object, tool: the command's. sought: the next object wanted, behind doors and lids"""
+"""thoughts by a command's verb. {object} and {tool} are the command's, {sought} is the next object that it needs"""
 ON_THE_WAY: Final = ("go ", "open ", "unlock ")
 JOINTS: Final = (" with ", " from ", " on ", " into ")
 
@@ -59,11 +59,11 @@ async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns:
 
 def thought(solution: Sequence[str], rng: np.random.Generator) -> str:
     """A thought before the first command of the rest of the solution."""
-    verb, first, tool = parts(solution[0])
+    verb, handled_object, tool = parts(solution[0])
     handled = [parts(command)[1] for command in solution if not command.startswith(ON_THE_WAY)]
     sought = handled[0] if handled else parts(solution[-1])[1]
-    ways = THOUGHTS.get(verb, ("I need the {object}.",))
-    return ways[int(rng.integers(len(ways)))].format(object=first, tool=tool, sought=sought)
+    sentences = THOUGHTS.get(verb, ("I need the {object}.",))
+    return sentences[int(rng.integers(len(sentences)))].format(object=handled_object, tool=tool, sought=sought)
 
 
 def parts(command: str) -> tuple[str, str, str]:

@@ -17,7 +17,7 @@ from rtpo.core.seeds import generator
 from rtpo.envs.textworld.env import TextWorldEnv, TextWorldSettings
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.types import StopReason, as_ids
-from rtpo.warm_starts.adapter import adapted, train
+from rtpo.warm_starts.adapter import train, with_lora
 from rtpo.warm_starts.demonstrated import Row, batch_of, episode_row, logprobs
 from rtpo.warm_starts.recipes import AdapterRecipe, adapter_recipes
 from rtpo.warm_starts.textworld_demonstrator import demonstrate, parts, thought
@@ -98,7 +98,7 @@ def test_training_moves_the_adapter_alone_lowers_the_loss_and_gives_the_same_aga
     recipe = replace(RECIPE, passes=4)
 
     def trained() -> tuple[list[float], dict[str, torch.Tensor], Any]:
-        model = adapted(small_model(), recipe, TAGS)
+        model = with_lora(small_model(), recipe, TAGS)
         losses = train(model, shown_rows, recipe)
         return losses, {name: weight for name, weight in model.named_parameters() if weight.requires_grad}, model
 

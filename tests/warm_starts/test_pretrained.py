@@ -119,7 +119,7 @@ def test_an_adapter_is_merged_into_its_own_model_and_no_other(tmp_path: Path) ->
     merging = from_adapter(base, adapter)
     assert merging.name == "small-quests-0"
     record = prepare(merging, tmp_path / merging.name)
-    assert record["origin"]["adapter"] == "quests_0"
+    assert record.origin["adapter"] == "quests_0"
     ids = torch.tensor([[5, 6, 7]])
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / merging.name)
     torch.testing.assert_close(merged(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-4)
