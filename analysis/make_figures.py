@@ -22,7 +22,6 @@ from analysis.figures.runs import draw_run, draw_training, training_figure
 from analysis.load import experiment, groups
 from analysis.plots import every_format, is_stale, save
 from analysis.tables import report_stale
-from analysis.theory import map_figure
 from analysis.theory.theorem_figures import theory_1, theory_2, theory_3
 from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command, folder
@@ -88,7 +87,6 @@ def pictures() -> dict[str, Callable[[], Figure]]:
     return {
         "reference.png": partial(training_figure, reference),
         "gain.png": gain_figure,
-        "map.png": map_figure.draw,
         **{f"{draw.__name__}.png": draw for draw in theorems},
         **{f"figure_{name}_toy_study.png": partial(draw, study) for name, draw in FIGURES.items()},
     }

@@ -1,4 +1,4 @@
-"""Records of `experiments/theory.py` and `experiments/map.py`: JSON lines, and a manifest with their checksum."""
+"""Records of `experiments/theory.py`: JSON lines, and a manifest with their checksum."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -26,11 +26,6 @@ def load(folder: Path, name: str, keys: Collection[str], command: str) -> tuple[
         if not path.exists():
             raise MissingRecords(f"{path} does not exist: {command} makes it.")
     described = read_manifest(manifest, SCHEMA, [*keys, "sha256"])
-    return described, read_frame(lines, described["sha256"])
-
-
-def read_frame(path: Path, checksum: str) -> pd.DataFrame:
-    """JSON lines as rows. Raises DataError for a file whose checksum differs from `checksum`."""
-    if sha256(path) != checksum:
-        raise DataError(f"{path} is not the file that its manifest describes: restore it.")
-    return pd.DataFrame([json_object(line, str(path), ()) for line in path.read_bytes().splitlines()])
+    if sha256(lines) != described["sha256"]:
+        raise DataError(f"{lines} is not the file that its manifest describes: restore it.")
+    return described, pd.DataFrame([json_object(line, str(lines), ()) for line in lines.read_bytes().splitlines()])

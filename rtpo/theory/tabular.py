@@ -78,25 +78,17 @@ class TabularHarness(StepNotes):
     `rtpo.harness.harness.AgentHarness`, the policy that samples is the one last synchronised.
 
     logits: of the initial policy, which is also the reference of a KL, [K, S, A]; default: uniform.
-    shared: all states of a stage have the same logits, so the policy depends on the stage alone.
 
     Raises ConfigError for logits of another shape.
     """
 
     def __init__(
-        self,
-        mdp: MDP,
-        ledger: Ledger,
-        *,
-        learning_rate: float,
-        seed: int = 0,
-        logits: Table | None = None,
-        shared: bool = False,
+        self, mdp: MDP, ledger: Ledger, *, learning_rate: float, seed: int = 0, logits: Table | None = None
     ) -> None:
         super().__init__()
         if logits is not None and logits.shape != mdp.shape:
             raise ConfigError(f"logits have shape {logits.shape}; the policy of this MDP has {mdp.shape}.")
-        self.mdp, self.ledger, self.seed, self.learning_rate, self.shared = mdp, ledger, seed, learning_rate, shared
+        self.mdp, self.ledger, self.seed, self.learning_rate = mdp, ledger, seed, learning_rate
         self.max_turns, _, self.vocabulary_size = mdp.shape  # K, and A: the ids that can be sampled
         self.logits: Table = np.zeros(mdp.shape) if logits is None else logits.astype(np.float64)
         self._reference = log_softmax(self.logits)
@@ -292,8 +284,6 @@ class TabularHarness(StepNotes):
         np.add.at(gradient, (stage, state), by_logprob.numpy()[:, None] * by_logit)
         if not (np.isfinite(float(total.detach())) and np.isfinite(gradient).all()):
             raise NonFinite(f"loss {float(total.detach())}: the update was not applied. Lower the learning rate.")
-        if self.shared:
-            gradient[:] = gradient.sum(1, keepdims=True)
         self.logits = self.logits - self.learning_rate * gradient
 
     def _tokens(self, packed: Packed) -> tuple[Indices, Indices, Indices, Indices]:

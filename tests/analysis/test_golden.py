@@ -21,9 +21,7 @@ from analysis.run_table import COLUMNS
 from analysis.stats import Interval
 from analysis.study.results import MEASURES, compare, of_study
 from analysis.theory import comparisons as theorems
-from analysis.theory import map as theory_map
 from rtpo.run.config import PROJECT
-from rtpo.theory.regimes import Point
 
 FOLDER = Path(__file__).parents[1] / "golden"
 RESULTS = PROJECT / "results"
@@ -158,27 +156,6 @@ def theory() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def regimes() -> pd.DataFrame:
-    """Every point of the map, and the noise at the frozen ones."""
-    rows: list[Row] = []
-    for place in theory_map.places().to_dict("records"):
-        point = {"point": Point(**{name: place[name] for name in theory_map.POINT}).name}
-        measured = {name: place[name] for name in ("mean", "low", "high")}
-        row = {"quantity": "difference", "closed": place["expected"], **measured}
-        rows.append({**point, **row, "n": len(place["difference"]), "questions": 1})
-        for method in ("rtpo", "grpo"):
-            values = {"closed": place[f"{method}_predicted"], "mean": float(np.mean(place[method]))}
-            rows.append({**point, "quantity": method, **values, "n": len(place[method])})
-    for turn in theory_map.noise().to_dict("records"):
-        point = {"point": Point(**{name: turn[name] for name in theory_map.POINT}).name}
-        ratio = {"closed": turn["simple"], "mean": turn["rtpo_noise"] / turn["grpo_noise"]}
-        rows.append({**point, "quantity": f"noise ratio, turn {turn['k']}", **ratio})
-        for method in ("rtpo", "grpo"):
-            value = 2 * turn["gradient"] ** 2 / turn[f"{method}_noise"]
-            rows.append({**point, "quantity": f"signal to noise {method}, turn {turn['k']}", "mean": value})
-    return pd.DataFrame(rows)
-
-
 def claims() -> pd.DataFrame:
     """The parts of every claim with their verdicts, and the numbers that stand beside them."""
     parts = paper_claims.parts(RESULTS)
@@ -197,7 +174,6 @@ GOLDEN: dict[str, Callable[[], pd.DataFrame]] = {
     "toy_rates": toy_rates,
     "claims": claims,
     "theory": theory,
-    "map": regimes,
 }
 
 

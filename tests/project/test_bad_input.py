@@ -53,7 +53,6 @@ experiments.export : FOLDER {}/out | RUN OUT | RUN {}/out --dtype nosuch | RUN {
 experiments.launch : run ANY | element main_table WHOLE profile=nosuch | stop seed=1 | stop FOLDER seed=1 |
     status seed=1 | run main_table profile=toy nosuch=1 | run main_table profile=toy seed=0 algorithm=rtpo results=OUT
 experiments.minimal : --method nosuch | --rollouts x | nosuch
-experiments.map : run --results OUT | predict --results OUT | missing --results {}/of_binary
 experiments.maintenance.frames : FOLDER --output {}/out | {}/nothing --output OUT
 experiments.check_gpu : --tiny nosuch
 experiments.plan : NONE | nosuch | main_table profile=nosuch
@@ -132,7 +131,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "passages").write_text('{"id": "1", "title": "One", "text": "Two."}\n')
     for name, content in DAMAGED.items():
         (folder / f"of_{name}").mkdir()
-        for file in ("config.json", "map.partial.jsonl", f"../{name}") if content is not None else ():
+        for file in ("config.json", f"../{name}") if content is not None else ():
             (folder / f"of_{name}" / file).write_bytes(content)
     return folder
 

@@ -24,6 +24,7 @@ from rtpo.theory.continuation import ContinuationSettings, record_phases, tail_w
 from rtpo.theory.credit import harness_on
 from rtpo.theory.mdp import MDP, Table, softmax
 from rtpo.theory.mdps import ladder, lock, mixing, uniform, visits, weight_moments
+from rtpo.theory.noise import break_even, noise_ratio
 from rtpo.theory.order import forward, in_order
 from rtpo.theory.tabular import tasks
 from rtpo.types import Role
@@ -164,3 +165,11 @@ def test_damaged_records_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="theorem_1"):
             theory.verdicts(tmp_path)
         path.write_text(text)
+
+
+def test_the_ratio_of_noises_is_that_of_the_variances_of_two_means() -> None:
+    """Of M(G - 2) free siblings' returns, whose variance is the share f, and of N - 1 free chains'."""
+    trunks, group_size, f = 4, 5, np.array([1.0, 0.3, 0.02])
+    chains = trunks * (1 + len(f) * (group_size - 1))
+    assert noise_ratio(f, group_size, chains) == pytest.approx(f * (chains - 1) / (trunks * (group_size - 2)))
+    assert (noise_ratio(f, group_size, 10**9) < 1).tolist() == (f < break_even(len(f), group_size)).tolist()
