@@ -66,7 +66,7 @@ experiments.theory : WHOLE | 1 --results OUT
 experiments.study : nosuch core | toy missing --task nosuch | toy missing --only nosuch | toy missing --minutes NUMBER |
     toy freeze --task toy_math | toy core --only nosuch
 experiments.train : nosuch=1 | ANY | task=nosuch | task=null | results=OUT | data=FILE | task=math data=DATA |
-    task=booking data=DATA | task=airline data=FILE | model.path=FOLDER | model.path={}/of_DATA | seed=NUMBER |
+    task=toy_walk data=DATA | task=airline data=FILE | model.path=FOLDER | model.path={}/of_DATA | seed=NUMBER |
     results=/proc/nowhere/below | algorithm={a:1} | task=math data={}/pipe
 experiments.maintenance.wandb_report : '' | a/b
 experiments.maintenance.warm_start : --name nosuch --output {}/out | SMALL --output OUT |
