@@ -20,8 +20,8 @@ from rtpo.run.differences import differences
 from rtpo.run.experiments import load_experiment
 
 RESULTS = PROJECT / "results"
-RECORDS_ALONE = ("rtpo_tree", "rtpo_few", "rtpo_shrunk")
-"""configurations of the toy study that are no more, which its plan says (docs/results/tried.md)"""
+RECORDS_ALONE = ("rtpo_tree", "rtpo_few", "rtpo_shrunk", "vineppo")
+"""configurations of studies that are no more, which the plan says (docs/results/tried.md)"""
 STUDIED = sorted(file.stem for file in STUDIES.glob("*.yaml") if (RESULTS / file.stem / "runs.parquet").exists())
 """studies that were run; others are plans"""
 EXPERIMENT, LABEL, RATE = "some_experiment", "some_label", 0.123456

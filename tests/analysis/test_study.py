@@ -232,8 +232,8 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
             study_of(tmp_path, core=TINY["core"] | changed)
 
 
-RECORDS_ALONE = ("rtpo_tree", "rtpo_few", "rtpo_shrunk")
-"""methods of the toy study that were dropped (docs/results/tried.md)"""
+RECORDS_ALONE = ("rtpo_tree", "rtpo_few", "rtpo_shrunk", "vineppo")
+"""methods of studies that were dropped (docs/results/tried.md)"""
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in STUDIES.glob("*.yaml")))

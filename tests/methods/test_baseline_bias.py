@@ -79,7 +79,6 @@ FORKED = {"chains": 8, "forks": 4, "shrinkage": 0.25}
         ("anchored", 700, {"chains": 4, "forks": 0}, 0.0, 0.0),
         ("grpo_state_values", 600, {"chains": 4, "continuations": 2}, 1 / 4, 0.0),
         ("grpo_state_values", 150, FRESH, 0.0, 0.0),
-        ("vineppo", 600, {"chains": 3, "continuations": 2}, 1 / 3, 0.0),
         # their own return is in the mean
         ("grpo", 600, {"chains": 4, "training_context": "recorded"}, 1 / 4, 1 / 4),
         ("rtpo", 400, {"trunks": 1, "group_size": 4}, 1 / 3, 1 / 3),

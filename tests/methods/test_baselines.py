@@ -141,7 +141,6 @@ BEYOND: list[tuple[str, dict[str, Any], str]] = [
     ("anchored", {"forks": 15, "fork_turn": 0}, "forks fork_turn"),
     ("rtpo_variants", {"trunks": 0, "group_size": 2, "forked": 0.0}, "trunks group_size forked"),
     ("rtpo_variants", {"training_context": "flattened", "forked": 1.5}, "training_context forked"),
-    ("vineppo", {"chains": 1, "continuations": 0}, "chains continuations"),
     ("grpo_state_values", {"chains": 1, "continuations": 0}, "chains continuations"),
     ("grpo_state_values", {"training_context": "flattened", "order": "forward"}, "training_context order"),
     ("grpo_state_values", {"fresh": True, "continuations": 16}, "fresh"),

@@ -1,8 +1,6 @@
 """The rungs of the ladder: what each changes of the one below and what it leaves, and what is sampled beside the budget
 leaves the rest as it would be."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from methods import TASKS, advantage_of, config_of, one_step
@@ -121,18 +119,3 @@ def test_fresh_continuations_are_of_the_newest_weights() -> None:
                 others = [other.reward for other in group if other is not path]
                 assert trained[path.uid, k] == pytest.approx((path.reward - np.mean(others)) / scale, abs=1e-5)
     assert harness.ledger.rollouts == config.chains
-
-
-def test_vineppo_splits_a_return_over_the_turns() -> None:
-    config = config_of("vineppo", normalise_std=False)
-    harness = one_step(config)
-    chains = {rollout.uid: rollout for rollout in harness.rollouts if rollout.role is Role.CHAIN}
-    means = {task.uid: np.mean([c.reward for c in chains.values() if c.task is task]) for task in TASKS}
-    total: Counter[str] = Counter()
-    (rows,) = harness.updated
-    for row in rows:
-        total[row.rollout_uid] += advantage_of(row)
-    assert dict(total) == pytest.approx({uid: chain.reward - means[chain.task.uid] for uid, chain in chains.items()})
-    assert {row.rollout_uid for row in rows} == set(chains)
-    later = sum(len(chain.turns) - 1 for chain in chains.values())
-    assert harness.ledger.rollouts == len(chains) + later * config.continuations

@@ -80,7 +80,7 @@ def test_the_longest_row_is_what_the_limits_allow() -> None:
     assert largest_micro_batch(element("refuel", "search_paper", limit)) == 2 * 32768
 
 
-EXACT = ("rtpo", "rtpo_sync_2", "grpo", "seeupo", "vineppo", "rtpo_variants")
+EXACT = ("rtpo", "rtpo_sync_2", "grpo", "seeupo", "rtpo_variants")
 DRAWN = ("arpo", "tree_grpo", "refuel", "anchored_forks")
 """whose forks are at turns that are drawn, or whose groups are so few that all may tie: near, and not equal"""
 

@@ -146,7 +146,7 @@ def test_a_shared_run_is_left_to_its_owner_and_read_by_both_tables(
     assert launch.main(["submit", "ladder", *small, "algorithm=rtpo,grpo"]) == 0
     assert "2 elements left to other experiments" in capsys.readouterr().out
     assert not asked.exists()
-    ladder = launched.load("ladder", (*small, "algorithm=rtpo,vineppo,grpo"))
+    ladder = launched.load("ladder", (*small, "algorithm=rtpo,anchored_forks,grpo"))
     submission.submit("ladder", ladder, small)
     assert "--array=1 " in asked.read_text()
     main_table = launched.load("main_table", (*small, "algorithm=rtpo,grpo"))
@@ -154,10 +154,10 @@ def test_a_shared_run_is_left_to_its_owner_and_read_by_both_tables(
     assert main_table.unfinished_owners == {}
 
     lines = [step(1, 8, 0.5, [update(10, 0.0, 0.0)])]
-    for experiment, label in (("ladder", "vineppo"), ("main_table", "rtpo"), ("main_table", "vanilla")):
+    for experiment, label in (("ladder", "anchored_forks"), ("main_table", "rtpo"), ("main_table", "vanilla")):
         write_run(tmp_path, label, 0, lines, [], experiment=f"{experiment}_toy_toy_math")
     table = run_table(tmp_path, "ladder_toy_toy_math")
-    assert [row[0] for row in table.rows] == ["RTPO", "VinePPO"]
+    assert [row[0] for row in table.rows] == ["RTPO", "Anchored forks"]
     assert "No finished run of GRPO" in " ".join(table.notes)
 
 
