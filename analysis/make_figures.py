@@ -22,7 +22,6 @@ from analysis.figures.runs import draw_run, draw_training, training_figure
 from analysis.load import experiment, groups
 from analysis.plots import every_format, is_stale, save
 from analysis.tables import report_stale
-from analysis.theory.theorem_figures import theory_1, theory_2, theory_3
 from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command, folder
 from rtpo.run.config import PROJECT
@@ -83,11 +82,9 @@ def pictures() -> dict[str, Callable[[], Figure]]:
     if not study.tasks:
         raise DataError(f"{PROJECT / 'results' / 'toy'} has no runs to draw: {study.command}")
     reference = groups(experiment(PROJECT / "results", "reference"))
-    theorems = (theory_1, theory_2, theory_3)
     return {
         "reference.png": partial(training_figure, reference),
         "gain.png": gain_figure,
-        **{f"{draw.__name__}.png": draw for draw in theorems},
         **{f"figure_{name}_toy_study.png": partial(draw, study) for name, draw in FIGURES.items()},
     }
 

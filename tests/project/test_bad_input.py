@@ -45,7 +45,6 @@ WORDS: dict[str, tuple[str, ...]] = {
 TABLE = """
 experiments.bench : nosuch | decoder --repeats WHOLE | python --results OUT | grading --file FILE
 experiments.build_index : DATA --output {}/index | {}/pipe --output {}/index | {}/passages --output OUT
-experiments.maintenance.chat_example : --tokenizer FOLDER
 experiments.evaluate : nosuch=1 | checkpoint=WARM | checkpoint=FOLDER benchmarks=[math500] |
     checkpoint={}/of_FILE benchmarks=[math500] | checkpoint=WARM benchmarks=[nosuch] |
     checkpoint=WARM benchmarks=[math500] temperature=NUMBER
