@@ -24,6 +24,7 @@ def _line(line: Any) -> LineStyle:
 
 _FILE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
 TITLES: dict[str, str] = _FILE["titles"]
+NOTES: dict[str, str] = _FILE["notes"]
 TASKS: dict[str, str] = _FILE["tasks"]
 PALETTE: dict[str, str] = _FILE["palette"]
 BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS = list(PALETTE.values())

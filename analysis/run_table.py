@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis import metrics, tables
 from analysis.load import Frames, concat, experiment, groups, has_runs, load, load_run, unfinished
-from analysis.looks import base_of, styles, title_of
+from analysis.looks import NOTES, base_of, styles, title_of
 from analysis.stats import interval
 from analysis.tables import NO_VALUE, NOT_RUN, UNKNOWN, Cell, Number, Table, percent_cell
 from rtpo.core.names import counted, nearest
@@ -216,7 +216,10 @@ def _labels(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
 
 
 def _about_cells(frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[int]) -> Iterator[str]:
-    """Notes on intervals of one seed, and on answers that are left out because they could not be graded."""
+    """Notes on methods, on intervals of one seed, and on answers that are left out because they could not be graded."""
+    yield from (
+        NOTES[label] for label in dict.fromkeys(group.label.partition(",")[0] for group in rows) if label in NOTES
+    )
     has_intervals = any(isinstance(cell, Number) and not isnan(cell.low) for cell in frame.to_numpy().flat)
     if has_intervals and min(counts) == 1:
         yield "Intervals of 1 seed are over questions alone and say nothing about other seeds."

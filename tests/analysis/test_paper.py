@@ -18,6 +18,14 @@ def test_a_mistyped_number_is_seen() -> None:
     assert seen - known == {"math_knowledge_toolcall_results.rtpo.over_vanilla", "stated.over_vanilla"}
 
 
+def test_every_table_with_flattened_seeupo_says_which_seeupo_it_is() -> None:
+    plans = cells.load_plans().tables.values()
+    with_it = [plan for plan in plans if (plan.cells["label"] == "seeupo_flat").any()]
+    assert len(with_it) > 5
+    for plan in with_it:
+        assert any("`seeupo_flat`" in note and "`seeupo`" in note for note in plan.notes), plan.name
+
+
 READERS: dict[Path, Callable[[str], object]] = {
     SOURCE: lambda text: recomputed(read_paper(text)),
     cells.SOURCE: lambda text: cells.read_plans(text, load_paper()),

@@ -15,7 +15,7 @@ from latex import compile_latex
 from synthetic_runs import answers, step, update, write_run
 
 from analysis import make_tables
-from analysis.looks import TITLES
+from analysis.looks import NOTES, TITLES
 from analysis.run_table import folder_table, run_table, short
 from analysis.tables import NO_VALUE, NOT_RUN, Number, Table, bold_best, csv_text, latex
 from rtpo.errors import ConfigError, DataError
@@ -104,6 +104,15 @@ def test_rows_of_a_method_are_in_the_order_of_their_values(tmp_path: Path) -> No
         ("RTPO", "3"),
         *(("GRPO, flattened history", size) for size in ("3", "5", "10")),
     ]
+
+
+def test_a_method_with_a_note_has_it_under_its_table(results: Path) -> None:
+    """Once, however many of its labels are rows."""
+    assert run_table(results, "quickstart").notes == ()
+    for label in ("seeupo", "seeupo,lr=0.1", "seeupo_flat"):
+        write_run(results, label, 0, STEPS, [])
+    notes = [*run_table(results, "quickstart").notes, *short(run_table(results, "quickstart")).notes]
+    assert [note for note in notes if note == NOTES["seeupo"]] == 2 * [NOTES["seeupo"]]
 
 
 def test_what_could_not_be_graded_is_said(tmp_path: Path) -> None:
