@@ -63,11 +63,17 @@ def _first_paths(run: RunConfig) -> int | None:
     return int(run.budget.steps * run.budget.tasks_per_step * per_prompt)
 
 
+def _leaves(run: RunConfig) -> int | None:
+    """Training paths to an end, of all steps."""
+    return None if run.budget.steps is None else run.budget.steps * run.budget.tasks_per_step * _chains(run)
+
+
 COUNTS: Mapping[str, Callable[[RunConfig], Value]] = {
     "gpus": lambda run: run.profile.processes * run.profile.nodes,
     "prompts": lambda run: run.budget.rollouts // _chains(run),
     "chains": lambda run: _chains(run),
     "first_paths": _first_paths,
+    "leaves": _leaves,
 }
 """settings that follow from several fields. chains: rollouts per prompt. prompts: those that the budget pays for"""
 
