@@ -12,9 +12,10 @@ from scripted import MemoryBackend, ScriptedEngine, ids, make_world
 from transformers import AutoConfig, AutoModelForCausalLM
 from whole_runs import lines
 
+from experiments.plan import main
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.math import parse_question, problems
-from rtpo.errors import DataError
+from rtpo.errors import ConfigError, DataError
 from rtpo.harness.harness import AgentHarness
 from rtpo.planning.hardware import GIB, TypicalEpisode, model_shape, planning_data
 from rtpo.planning.memory import (
@@ -29,7 +30,7 @@ from rtpo.planning.memory import (
 )
 from rtpo.planning.plan import plan, run_counts
 from rtpo.run.config import RunConfig
-from rtpo.run.experiments import load_experiment
+from rtpo.run.experiments import experiments, load_experiment
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, open_ledger
 from rtpo.run.stopping import StopRequest
@@ -155,3 +156,14 @@ def test_memory_of_the_papers_machine_is_the_sum_of_its_parts() -> None:
     # without fused kernels the logits of all nodes are more than a layer, with their hidden states and the gradient
     plain = gpu_memory(element("grpo", "math_paper", f"{VERL}model.use_fused_kernels=false"), A100X8)
     assert plain.update - memory.update == (14 * 151936 + 2 * 2 * 4096 - layer) * 32768
+
+
+def test_a_pattern_plans_all_experiments_of_that_name(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["profile=toy", "task=toy_math", "seed=0"]
+    together, names = plan("ablate_k*", settings), [*experiments("ablate_k*")]
+    alone = [row.run.label for name in names for row in plan(name, settings).rows]
+    assert [row.run.label for row in together.rows] == alone
+    assert main(["ablate_cl*", *settings]) in (None, 0)
+    assert "ablate_cl*" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="ablate_x"):
+        plan("ablate_x*", settings)
