@@ -25,8 +25,9 @@ quickstart-lm: $(VENV)/lm
 	$(RUN) experiments/prepare_model.py --adapter quests_0
 	$(RUN) experiments/quickstart.py task=textworld
 
-# the main table at toy size: every method, both tasks, three seeds; then its tables
-# make main-table SETTINGS="results=outputs/trial budget.rollouts=512"    a trial beside it
+# the main table at toy size: every method, both tasks, three seeds; then its tables. In results/ all runs are finished:
+# make main-table SETTINGS=results=outputs/trial                              trains them all again
+# make main-table SETTINGS="results=outputs/trial budget.rollouts=512"        at a small budget
 main-table: $(VENV)/made
 	$(RUN) experiments/launch.py run main_table profile=toy $(SETTINGS)
 

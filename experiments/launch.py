@@ -1,7 +1,7 @@
 """Run the elements (training runs) of an experiment, by SLURM or one after another on this machine
 (docs/run/runs.md, docs/cluster/slurm.md).
 
-    python experiments/launch.py run main_table task=toy_math seed=1    run here, then make the tables
+    python experiments/launch.py run main_table results=outputs/trial   run here, then make the tables
     python experiments/launch.py submit main_table profile=a100x8       submit to SLURM, as slurm/*.sh do
     python experiments/launch.py status                                 the state of every run
     python experiments/launch.py status main_table profile=a100x8       the state of all its elements
