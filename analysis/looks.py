@@ -31,7 +31,8 @@ BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS = list(PALETTE.valu
 MARKERS: list[str] = _FILE["markers"]
 LINES: list[LineStyle] = list(map(_line, _FILE["lines"]))
 LOOKS: dict[str, tuple[str, str, LineStyle]] = {
-    label: (PALETTE[colour], marker, _line(line)) for label, (colour, marker, line) in _FILE["looks"].items()
+    label: ((PALETTE | _FILE["own_colours"])[colour], marker, _line(line))
+    for label, (colour, marker, line) in _FILE["looks"].items()
 }
 
 
