@@ -267,5 +267,6 @@ def costs() -> pd.DataFrame:
     for label, row in means.iterrows():
         spent = {title: number(row[name], 0, scale) for title, (name, scale) in COST_COLUMNS.items()}
         results = {name: number(values[label], 1, 100) for name, values in by_label.items()}
-        rows.append({"Configuration": title_of(str(label)), **results, **spent})
+        count = str((runs["label"] == label).sum())
+        rows.append({"Configuration": title_of(str(label)), "Runs": count, **results, **spent})
     return pd.DataFrame(rows)
