@@ -12,12 +12,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 
+from analysis.paper.records import config_file
 from analysis.study.plan import STUDIES, load_study
 from experiments import quickstart
 from rtpo.run.config import PROJECT
 from rtpo.run.differences import differences
-from rtpo.run.experiments import load_experiment
+from rtpo.run.experiments import load_experiment, sweep
 
 RESULTS = PROJECT / "results"
 RECORDS_ALONE = ("rtpo_tree", "rtpo_few", "rtpo_shrunk", "vineppo")
@@ -57,7 +59,16 @@ def test_the_reference_runs() -> None:
 def test_the_main_table(task: str) -> None:
     elements = load_experiment("main_table", ["profile=toy", f"task={task}", "seed=0"]).elements
     planned = {element.run.label: element.run.as_dict() for element in elements}
-    check(kept(f"main_table_toy_{task}"), lambda run: planned[run.partition("/")[2].rpartition("-seed")[0]])
+    seeds = [int(seed) for seed in sweep("main_table")["seed"]]
+    folder = f"main_table_toy_{task}"
+    assert set(kept(folder)) == {f"{folder}/{label}-seed{seed}" for label in planned for seed in seeds}
+    evaluations = pd.read_parquet(RESULTS / folder / "benchmarks.parquet")
+    assert set(evaluations["run"]) == set(kept(folder))
+    evaluate = config_file(".", "evaluate")
+    assert set(evaluations["samples"]) == {evaluate.samples}
+    decoding = OmegaConf.to_container(evaluate.decoding)
+    assert all(json.loads(text) == decoding for text in evaluations["decoding"])
+    check(kept(folder), lambda run: planned[run.partition("/")[2].rpartition("-seed")[0]])
 
 
 @pytest.mark.parametrize("study", STUDIED)
