@@ -15,7 +15,7 @@ import wandb
 import wandb_workspaces.reports.v2 as reports
 
 from rtpo.errors import ConfigError, MachineError
-from rtpo.harness.curves import X
+from rtpo.harness.curves import X_AXIS
 from rtpo.run.cli import Parser, command
 from rtpo.run.config import FOLDER_NAME
 from rtpo.run.tracking import PROJECT_NAME
@@ -48,7 +48,7 @@ def report(experiment: str, entity: str) -> reports.Report:
         lines: list[Any] = [
             reports.LinePlot(
                 title=title,
-                x=X,
+                x=X_AXIS,
                 y=[key],
                 title_x="rollouts used",
                 groupby="Group",

@@ -74,7 +74,7 @@ def lost_since(path: Path, total_at_checkpoint: int) -> int:
     An incomplete last line is ignored, and a missing file is an empty journal. Raises DataError for a malformed line
     and for a journal that ends before the checkpoint.
     """
-    afresh = f"restore it, or delete {path.parent} and run the same command to start afresh."
+    remedy = f"restore it, or delete {path.parent} and run the same command to start afresh."
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     total = 0
     for number, line in enumerate(lines, start=1):
@@ -86,25 +86,25 @@ def lost_since(path: Path, total_at_checkpoint: int) -> int:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             last = "cut off this last line if the machine lost power, or " if number == len(lines) else ""
             raise DataError(
-                f"{path} line {number} is damaged ({type(error).__name__}: {error}): {last}{afresh}"
+                f"{path} line {number} is damaged ({type(error).__name__}: {error}): {last}{remedy}"
             ) from error
         total = after
     if total < total_at_checkpoint:
         raise DataError(
             f"{path} ends at {counted(total, 'rollout')}, before the checkpoint's {total_at_checkpoint}: it is not "
-            f"this run's journal, or lines were lost: {afresh}"
+            f"this run's journal, or lines were lost: {remedy}"
         )
     return total - total_at_checkpoint
 
 
 @dataclass(slots=True)
 class Ledger:
-    """A run's account. Callers add directly to counters that have no method.
+    """A run's counters. Methods change several together; callers add to the others directly.
 
     With a `journal`, each charge is on disk before `charge` returns, so a crash loses no count.
 
-    rollouts: charged, that is, dispatched and kept.
-    lost: dispatched after the checkpoint that the run resumed from; not charged.
+    rollouts: charged rollouts.
+    lost: rollouts that were dispatched after the checkpoint that the run resumed from; not charged.
     reserved: what is left of the current step's reservation.
     evaluation_rollouts: not charged; no counter includes their turns and tokens.
     retries: episodes restarted after a failure that was not the policy's.
@@ -208,7 +208,7 @@ class Ledger:
         self.reserved = 0
 
     def count_rollouts(self, rollouts: Iterable[Rollout]) -> None:
-        """Add training rollouts' turns, tokens and tool calls, of the turns that they sampled themselves."""
+        """Add the turns that training rollouts sampled themselves, with their tokens and tool calls."""
         for turn in (turn for rollout in rollouts for turn in rollout.own_turns):
             self.turn_generations += 1
             self.generated_tokens += len(turn.output_ids)

@@ -16,15 +16,15 @@ import yaml
 from rtpo.harness.diagnostics import first_calls, outcome
 from rtpo.types import Group, Termination, ToolOutcome
 
-X = "train/rollouts"
+X_AXIS = "train/rollouts"
 """the x-axis of every curve"""
-PLACES: dict[str, range] = {
+SPANS: dict[str, range] = {
     **{f"{k:02d}": range(k, k + 1) for k in range(4)},
     "04_07": range(4, 8),
     "08_15": range(8, 16),
     "16_up": range(16, sys.maxsize),
 }
-"""ranges of turns, or of a step's updates, that share a curve, so the number of curves does not grow with K"""
+"""by name in keys, the turns (or a step's updates) that share a curve, so the number of curves does not grow with K"""
 Line = Mapping[str, Any]
 Value = float | None | Mapping[str, float | None]
 LARGEST = "mismatch/engine/largest"
@@ -34,20 +34,20 @@ TURNS = "turns"
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve of a step's line. A key with a name in angle brackets is a family of curves; `value` has them by name.
-
-    source: a name in FUNCTIONS, or the key of the shown number. The line has this key if `weight` is empty, its
-        rollout calls if `weight` is TURNS, else its updates (`<k>` is the turn).
-    weight: key of the weights of a mean over a step's rollout calls or updates; empty without a mean.
-    """
+    """A row of curves.yaml. A step's value is a number of its line, a mean over its updates, a mean over the turns of
+    its rollout calls, or the result of a function."""
 
     key: str
+    """the curve's name; with angle brackets, as in `parts/turn_<turn>/kl`, the names of several curves"""
     unit: str
     meaning: str
     source: str
+    """key of the number in the line, its updates or its rollout calls (`<k>` is the turn); or a name in FUNCTIONS"""
     weight: str = ""
+    """key of the weights in a mean over updates; TURNS for a mean over turns; empty for a number of the line"""
 
     def value(self, line: Line) -> Value:
+        """The value in a line of steps.jsonl; by name for a key with angle brackets. None: the step has none."""
         if self.source in FUNCTIONS:
             return FUNCTIONS[self.source](line)
         if self.weight == TURNS:
@@ -58,11 +58,11 @@ class Curve:
         updates = line["updates"]
         if "<phase>" in self.key:
             return {
-                name: _mean(updates[span.start : span.stop], self.source, self.weight) for name, span in PLACES.items()
+                name: _mean(updates[span.start : span.stop], self.source, self.weight) for name, span in SPANS.items()
             }
         if "<turn>" in self.key:
             trained = {k for update in updates for k in update["trained_turns"]}
-            turns = {name: [k for k in trained if k in span] for name, span in PLACES.items()}
+            turns = {name: [k for k in trained if k in span] for name, span in SPANS.items()}
             return {name: _mean(updates, self.source, self.weight, members) for name, members in turns.items()}
         return _mean(updates, self.source, self.weight)
 
@@ -89,7 +89,9 @@ def evaluation_curves(mode: str, groups: Sequence[Group]) -> dict[str, float]:
 
 def _mean(updates: Iterable[Line], key: str, weight: str, turns: Iterable[int] = (0,)) -> float | None:
     """The mean of the updates' `key`, weighted by their `weight`. Updates that lack either are left out."""
-    pairs = [[_number(each, name.replace("<k>", str(k))) for name in (key, weight)] for each in updates for k in turns]
+    pairs = [
+        [_number(update, name.replace("<k>", str(k))) for name in (key, weight)] for update in updates for k in turns
+    ]
     known = [(value, size) for value, size in pairs if value is not None and size]
     return sum(value * size for value, size in known) / sum(size for _, size in known) if known else None
 
@@ -107,6 +109,7 @@ def _per_turn(calls: Sequence[Line], source: str) -> float | None:
 
 
 def _turns(line: Line) -> float | None:
+    """Mean number of turns of the step's first paths that ended."""
     calls = first_calls(line["rollout_calls"])
     ended = sum(call["rollouts"] - call["terminations"].get(Termination.OPEN, 0) for call in calls)
     return sum(call["path_turns"] for call in calls) / ended if ended else None
@@ -128,5 +131,5 @@ FUNCTIONS: dict[str, Callable[[Line], Value]] = {
         (update["lr"] for update in reversed(line["updates"]) if update["optimizer_steps"]), None
     ),
 }
-"""values that are neither a number of the line nor a mean over its calls or updates"""
+"""values that `Curve.source` and `Curve.weight` cannot describe"""
 CURVES = tuple(Curve(**row) for row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))

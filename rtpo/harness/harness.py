@@ -38,7 +38,7 @@ CHECKED_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Turn k of a path, as trained by an update; the turn may be inherited.
+    """A turn of a path that an update trained; the path may have inherited it from its parent.
 
     update: index among the step's updates. advantage: mean over the turn's tokens. group: the path's comparison group.
     """
@@ -166,8 +166,8 @@ class AgentHarness(StepNotes):
             prefix = f"{self._step}.{self._calls}"
             self._calls += 1
             self.ledger.charge(self._open.new_rollouts(starts, n))
-        forks: Sequence[Task | Boundary] = starts
-        plans = [Plan(f"{prefix}.{i}.{j}", fork, role, turns) for i, fork in enumerate(forks) for j in range(n)]
+        each_start: Sequence[Task | Boundary] = starts  # mypy would infer objects
+        plans = [Plan(f"{prefix}.{i}.{j}", start, role, turns) for i, start in enumerate(each_start) for j in range(n)]
         prefilled = self._backend.prefilled_tokens
         rollouts = self._sample(plans, top_logprobs, self._sampling)
         self.step_log.grades += [rollout.grade for rollout in rollouts]
@@ -209,14 +209,14 @@ class AgentHarness(StepNotes):
             note(plan.before, self._score([rows[i] for i in plan.before]))
         recorded = self._score(plan.recorded).logprobs if plan.recorded else None
         engine = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
-        # views of `before_update`: later epochs read what the first step fills in
+        # views: the first step's scores, once noted, are also the denominators of later epochs
         old = _by_row(rows, before_update[0] if loss.old_logprobs == "recompute" else engine)
-        steps, results = self._train(rows, old, loss, epochs, minibatches, scored=bool(plan.served)), []
-        if plan.served:
+        steps, results = self._train(rows, old, loss, epochs, minibatches, scored=bool(plan.first_step)), []
+        if plan.first_step:
             with self._timed("update"):
                 results.append(next(steps))
             assert results[0].scores is not None
-            note(plan.served, results[0].scores)
+            note(plan.first_step, results[0].scores)
         measured = [rows[i] for i in plan.measured]
         logprobs, entropy = before_update[:, np.isin(row_of_token, plan.measured)]
         metrics = diagnostics.update_metrics(rows, measured, logprobs, entropy, recorded)
@@ -275,7 +275,7 @@ class AgentHarness(StepNotes):
         self._read_state()
         self._engine_version = -1
 
-    # the parts
+    # helpers
 
     def _note_charged(self, rollouts: Sequence[Rollout], role: Role) -> None:
         self._open.add(rollouts)
@@ -310,6 +310,7 @@ class AgentHarness(StepNotes):
         return rollouts
 
     def _score(self, rows: Sequence[TrainRow], *, apart: bool = False, shift: int = 0) -> TokenScores:
+        """apart, shift: as in `Backend.score`."""
         with self._timed("score"):
             packed = pack(rows)
             scores = self._backend.score(packed, apart=apart, shift=shift)
@@ -325,7 +326,7 @@ class AgentHarness(StepNotes):
         return initial.logprobs
 
     def _check_engine(self, rows: Sequence[TrainRow], metrics: dict[str, Any]) -> None:
-        """Compares only rows that the current weights sampled: the trainer's weights differ from older rows'."""
+        """Raises StaleEngine if engine and trainer differ too much. Checks nothing if older weights sampled a row."""
         is_current = all(turn.policy_version == self.policy_version for row in rows for turn in row.turns)
         kl = metrics["mismatch/engine/kl_clipped"]
         if is_current and kl > self._engine_kl_limit:

@@ -17,16 +17,16 @@ class Scoring:
     """Indices of an update's rows, ascending.
 
     measured: the rows that diagnostics cover.
-    before: the rows scored before the update.
-    served: the rows of the first optimizer step, if any of them needs log-probs. The step's forward pass gives them,
-        still under the weights before the update.
+    before: the rows that a forward pass scores before the update.
+    first_step: the rows of the first optimizer step, if any of them needs log-probs; else empty. They are not scored
+        apart: the step's forward pass gives their log-probs, still under the weights before the update.
     recorded: further rows to score: the measured rows' tokens in recorded contexts. Empty if the measured rows already
         have recorded contexts.
     """
 
     measured: list[int]
     before: list[int]
-    served: list[int]
+    first_step: list[int]
     recorded: list[TrainRow]
 
 

@@ -14,7 +14,7 @@ import yaml
 from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError
-from rtpo.harness.curves import X
+from rtpo.harness.curves import X_AXIS
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
 
@@ -63,7 +63,7 @@ class Tracking:
 
     def log(self, data: dict[str, float], rollouts: int) -> None:
         """Log numbers at a count of rollouts. W&B gets the count in the same line, as the x-axis."""
-        x = {X: float(rollouts)}
+        x = {X_AXIS: float(rollouts)}
         self._each(lambda name, backend: backend.log(x | data if name == "wandb" else data, rollouts))
 
     def show(self, name: str, table: Sequence[Shown], rollouts: int) -> None:
@@ -135,7 +135,7 @@ class Tracking:
             wandb.teardown()
             backend = self._verl("wandb", settings | {"WANDB_MODE": "offline"})
         wandb.config.update(self._config.as_dict(), allow_val_change=True)
-        wandb.define_metric("*", step_metric=X)
+        wandb.define_metric("*", step_metric=X_AXIS)
         return backend
 
     def _open_tensorboard(self) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from methods import NAMES, config_of, one_step
 
 from rtpo.harness.budget import PHASES
-from rtpo.harness.curves import CURVES, PLACES, step_curves
+from rtpo.harness.curves import CURVES, SPANS, step_curves
 from rtpo.harness.diagnostics import first_outcome
 from rtpo.types import ToolOutcome
 
@@ -79,5 +79,5 @@ def test_every_method_has_the_same_curves() -> None:
     assert names["rtpo"] == single | families
     # however many turns, there are no more curves, since every turn is in one place
     assert all({key.split("/")[0] for key in line.keys() - names["rtpo"]} == {"parts"} for line in lines.values())
-    assert sum(curve.key.startswith("parts/") for curve in CURVES) * len(PLACES) == 63
-    assert all(sum(k in place for place in PLACES.values()) == 1 for k in range(100))
+    assert sum(curve.key.startswith("parts/") for curve in CURVES) * len(SPANS) == 63
+    assert all(sum(k in place for place in SPANS.values()) == 1 for k in range(100))
