@@ -23,8 +23,8 @@ from analysis.tables import FORMATS, Table, number, of_rows
 from rtpo.core.names import counted
 from rtpo.envs.airline.tasks import read_criteria
 from rtpo.errors import DataError
-from rtpo.run.cli import Parser, command, whole
-from rtpo.run.reading import SAFE_LOADER, no_run
+from rtpo.run.cli import Parser, command, whole_number
+from rtpo.run.reading import SAFE_LOADER, why_no_run
 
 ROWS = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), SAFE_LOADER)
 FIRST = "audit the first N questions; default: %(default)s"
@@ -43,7 +43,7 @@ def _rows(kind: str, *frames: pd.DataFrame) -> list[tuple[str, ...]]:
 
 def _check_finished(folder: Path, what: str) -> None:
     if not (folder / "config.yaml").exists():
-        raise DataError(no_run(folder))
+        raise DataError(why_no_run(folder))
     if not (folder / "manifest.json").exists():
         raise DataError(f"{folder} has no manifest.json: give the folder of a finished {what}.")
     if what == "run" and (folder / "samples.jsonl").exists():
@@ -133,8 +133,8 @@ def airline_table(folder: Path, tasks: Path) -> Table:
 
 # each audit: its function, and the name and settings of its option
 AUDITS: Mapping[str, tuple[Callable[[Path, Any], Table], str, Mapping[str, Any]]] = {
-    "tools": (tool_table, "--first", {"type": whole(0), "default": 100, "metavar": "N", "help": FIRST}),
-    "trunks": (trunk_table, "--points", {"type": whole(1), "default": 5, "metavar": "N", "help": POINTS}),
+    "tools": (tool_table, "--first", {"type": whole_number(0), "default": 100, "metavar": "N", "help": FIRST}),
+    "trunks": (trunk_table, "--points", {"type": whole_number(1), "default": 5, "metavar": "N", "help": POINTS}),
     "airline": (airline_table, "--tasks", {"type": Path, "required": True, "metavar": "FOLDER", "help": TASKS}),
 }
 

@@ -24,7 +24,7 @@ from rtpo.core.files import SUMS, disk_errors, flush, partial_of, sha256, write_
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.building import leaves
-from rtpo.run.differences import ADDED, OWN_SETTINGS, is_same
+from rtpo.run.differences import LATER_FIELDS, OWN_SETTINGS, is_same
 from rtpo.run.kept import check_columns, check_kept, is_kept, new_sums, parquet_of
 from rtpo.run.naming import setting, settings_in
 
@@ -287,4 +287,4 @@ def _check_alike(runs: pd.DataFrame, may_differ: Collection[str]) -> None:
 @lru_cache(maxsize=2048)
 def _flat(config: str) -> dict[str, Any]:
     """A run's configuration by field path."""
-    return ADDED | dict(leaves(json.loads(config)))
+    return LATER_FIELDS | dict(leaves(json.loads(config)))

@@ -17,7 +17,7 @@ from rtpo.core.names import counted
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
 from rtpo.errors import DataError
 from rtpo.harness.diagnostics import first_calls
-from rtpo.run.reading import json_object, no_run, read_config, read_manifest, require
+from rtpo.run.reading import json_object, read_config, read_manifest, require, why_no_run
 from rtpo.run.records import SCHEMA
 from rtpo.types import Termination
 
@@ -63,7 +63,7 @@ def run_rows(folder: Path, finished: bool) -> dict[str, list[Row]]:
     if finished or (folder / "manifest.json").exists():
         manifest, read = _finished(folder)
     elif not (folder / "config.yaml").exists():
-        raise DataError(no_run(folder))
+        raise DataError(why_no_run(folder))
     config: Record = read_config(folder / "config.yaml", read(folder / "config.yaml"))
     steps, answers = (_lines(folder / file, read) for file in ("steps.jsonl", "evaluations.jsonl"))
     if not manifest:

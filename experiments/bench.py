@@ -41,7 +41,7 @@ from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
 from rtpo.rewards.grading import MathGrader
 from rtpo.run.building import leaves
-from rtpo.run.cli import Parser, command, composed, whole
+from rtpo.run.cli import Parser, command, composed, whole_number
 from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.model_folder import chat_format
 from rtpo.run.provenance import provenance
@@ -315,7 +315,7 @@ CASES = {"verl": verl, "trees": trees, "decoder": decoder, "python": python, "gr
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("cases", nargs="*", metavar="case", help=f"cases to run: {', '.join(CASES)}")
-    parser.add_argument("--repeats", type=whole(1), default=5, help="timings behind each median; default: 5")
+    parser.add_argument("--repeats", type=whole_number(1), default=5, help="timings behind each median; default: 5")
     parser.add_argument("--file", type=Path, help="for the case grading: a file of answers, such as MATH-500's")
     parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench", help="folder for the records")
     options = parser.parse_args(arguments)

@@ -55,7 +55,7 @@ from rtpo.run.experiments import (
     readers,
 )
 from rtpo.run.export import find_trained, write_model
-from rtpo.run.reading import no_run
+from rtpo.run.reading import why_no_run
 from rtpo.run.records import RunFolder
 from rtpo.run.stopping import StopRequest
 
@@ -111,7 +111,7 @@ def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple
     depths = (sorted(Path(experiment).glob(f"{'*/' * depth}config.yaml")) for depth in range(3))
     files = next(filter(None, depths), [])
     if not files and not Path(experiment).exists():
-        raise DataError(f"{no_run(Path(experiment))} A run makes its folder once its settings are checked.")
+        raise DataError(f"{why_no_run(Path(experiment))} A run makes its folder once its settings are checked.")
     return {file.parent: () for file in files}
 
 

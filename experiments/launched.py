@@ -12,7 +12,7 @@ from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT
-from rtpo.run.experiments import Element, Experiment, check_places, experiments, load_experiment, of_evaluation
+from rtpo.run.experiments import Element, Experiment, check_places, experiments, load_experiment, split_overrides
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def all_logs() -> Path:
 def load(pattern: str, overrides: Sequence[str]) -> Launched:
     """Load experiments and check their elements and evaluations. Raises ConfigError, also if two share a
     folder."""
-    ours, evaluation = of_evaluation(overrides)
+    ours, evaluation = split_overrides(overrides)
     loaded = tuple(load_experiment(name, ours) for name in experiments(pattern))
     launch = Launched(pattern.strip("*_"), loaded, tuple(evaluation))
     check_places(launch.elements)

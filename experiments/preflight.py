@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rtpo.core.names import counted
 from rtpo.planning.preflight import notes, problems
 from rtpo.run.cli import Parser, command
-from rtpo.run.experiments import load_experiment, of_evaluation
+from rtpo.run.experiments import load_experiment, split_overrides
 
 
 @command
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--here", action="store_true", help="check this machine too: GPUs, CPUs, servers, sandbox")
     options = parser.parse_intermixed_args(arguments)
     print(f"python: {sys.executable}", flush=True)
-    ours, evaluation = of_evaluation(options.overrides)
+    ours, evaluation = split_overrides(options.overrides)
     experiment = load_experiment(options.experiment, ours)
     for note in notes(experiment, evaluation=evaluation):
         print(note, file=sys.stderr, flush=True)

@@ -23,7 +23,7 @@ from rtpo.envs.textworld.games import SPLITS
 from rtpo.envs.textworld.making import make_games
 from rtpo.errors import DataError, RTPOError
 from rtpo.rewards.golds import UnequalGolds
-from rtpo.run.cli import Parser, aligned, command, composed, whole
+from rtpo.run.cli import Parser, aligned, command, composed, whole_number
 from rtpo.run.config import PROJECT, RunConfig, read_tree
 from rtpo.run.records import RunFolder
 
@@ -40,7 +40,7 @@ def games(text: str) -> tuple[str, int]:
     split, _, number = text.partition("=")
     if split not in SPLITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not SPLIT=NUMBER: the splits are {', '.join(SPLITS)}")
-    return split, whole(1)(number)
+    return split, whole_number(1)(number)
 
 
 def stand_in(text: str) -> tuple[str, Path]:

@@ -34,7 +34,7 @@ from rtpo.errors import ConfigError, RTPOError
 from rtpo.run.cli import command, with_configuration
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.experiments import check_folders, check_one_run
-from rtpo.run.naming import named
+from rtpo.run.naming import with_label
 from rtpo.run.records import RunFolder
 from rtpo.run.stopping import StopRequest
 
@@ -42,7 +42,7 @@ from rtpo.run.stopping import StopRequest
 def configured(tree: DictConfig) -> RunConfig:
     """The run of a composed tree, named after what its command line changes. Raises ConfigError."""
     check_one_run(HydraConfig.get())
-    return named(compose_run(tree), tree, HydraConfig.get())
+    return with_label(compose_run(tree), tree, HydraConfig.get())
 
 
 def check_sweep(runs: Sequence[RunConfig]) -> None:

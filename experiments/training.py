@@ -9,7 +9,7 @@ from rtpo.envs.registry import environment_facts
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
 from rtpo.run.kept import kept_run
-from rtpo.run.model_folder import chat_format, check_model_of
+from rtpo.run.model_folder import chat_format, check_run_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, open_harness, open_ledger
 from rtpo.run.stopping import StopRequest
@@ -41,7 +41,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         if folder.is_finished:  # by another process, since the first check
             return folder
         with disk_errors(folder.path):
-            save = folder.latest()
+            save = folder.restore_latest()
             state = save.state if save else None
             ledger = open_ledger(config, folder, state)
         with closed_on_failure():
@@ -63,7 +63,7 @@ def checked(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
     nothing and writes nothing. Raises an RTPOError."""
     from rtpo.verl_harness.session import settings_of
 
-    check_model_of(config)
+    check_run_model(config)
     check_tracking(config)
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)

@@ -14,7 +14,7 @@ from pathlib import Path
 from analysis.view.page import page
 from analysis.view.rollouts import load_recorded
 from rtpo.core.chat import ChatFormat
-from rtpo.run.cli import Parser, command, whole
+from rtpo.run.cli import Parser, command, whole_number
 from rtpo.run.model_folder import load_tokenizer
 
 
@@ -23,9 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run or one of its evaluations, finished or not")
-    parser.add_argument("--step", type=whole(0), help="keep the trees of this step alone")
+    parser.add_argument("--step", type=whole_number(0), help="keep the trees of this step alone")
     parser.add_argument("--question", help="keep the trees of the question with this uid alone")
-    parser.add_argument("--trees", type=whole(1), default=20, help="at most so many trees; default: %(default)s")
+    parser.add_argument("--trees", type=whole_number(1), default=20, help="at most so many trees; default: %(default)s")
     parser.add_argument("--output", type=Path, default=Path("outputs/rollouts.html"), help="file; default: %(default)s")
     options = parser.parse_args(arguments)
     run = load_recorded(options.folder)

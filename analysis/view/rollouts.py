@@ -15,7 +15,7 @@ from analysis.run_folder import unchanged
 from rtpo.core.names import counted, some
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
-from rtpo.run.reading import json_object, no_run, read_config, read_manifest
+from rtpo.run.reading import json_object, read_config, read_manifest, why_no_run
 from rtpo.run.records import SCHEMA
 
 Ids = tuple[int, ...]
@@ -148,7 +148,7 @@ def load_recorded(folder: Path) -> RecordedRun:
     config_file, manifest = (folder.parent if is_evaluation else folder) / "config.yaml", folder / "manifest.json"
     file = folder / ("samples.jsonl" if is_evaluation else "rollouts.jsonl")
     if not config_file.exists():
-        raise DataError(no_run(config_file.parent))
+        raise DataError(why_no_run(config_file.parent))
     read = Path.read_bytes
     if is_finished := manifest.exists():
         read = partial(unchanged, checksums=read_manifest(manifest, SCHEMA, ("files",))["files"])

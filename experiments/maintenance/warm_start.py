@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from rtpo.errors import ConfigError
-from rtpo.run.cli import PROJECT, Parser, command, folder, positive, whole
+from rtpo.run.cli import PROJECT, Parser, command, folder, positive, whole_number
 from rtpo.toy.recipes import WarmStart, recipes
 from rtpo.toy.warm_start import measure_again, warm_start
 from rtpo.warm_starts.adapter import make_adapter, read_splits
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
     toy.add_argument("--decided", action="store_true", default=argparse.SUPPRESS, help=decided)
     for name, kind in get_type_hints(WarmStart).items():
         if name != "task":
-            read = positive if kind is float else whole(0 if name == "seed" else 1)
+            read = positive if kind is float else whole_number(0 if name == "seed" else 1)
             toy.add_argument(f"--{name.replace('_', '-')}", type=read, default=argparse.SUPPRESS)
     options = vars(parser.parse_args(arguments))
     name, output, base, games = (options.pop(key) for key in ("name", "output", "base", "games"))

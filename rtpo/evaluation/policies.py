@@ -23,8 +23,8 @@ from rtpo.evaluation.panel import EvaluateConfig
 from rtpo.run.cli import composed
 from rtpo.run.config import RunConfig, TaskConfig, compose_run
 from rtpo.run.lines import model_sha256
-from rtpo.run.model_folder import check_model, check_model_of, first_words, load_tokenizer
-from rtpo.run.reading import no_run
+from rtpo.run.model_folder import check_model, check_run_model, first_words, load_tokenizer
+from rtpo.run.reading import why_no_run
 from rtpo.run.records import RunFolder
 from rtpo.types import RolloutContext
 
@@ -65,7 +65,7 @@ def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
     other_kinds = (
         "a Hugging Face model folder (config.json), or a server's address that begins with http:// or https://"
     )
-    raise DataError(f"checkpoint: {no_run(path)} It may also be {other_kinds}.")
+    raise DataError(f"checkpoint: {why_no_run(path)} It may also be {other_kinds}.")
 
 
 def check_positions(checkpoint: Checkpoint, benchmarks: Mapping[str, TaskConfig]) -> None:
@@ -149,8 +149,8 @@ def _weights(path: Path) -> Any:
 
 def _run_checkpoint(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
     folder = RunFolder(path)
-    save, run = folder.last_save(), compose_run(OmegaConf.create(folder.config))
-    check_model_of(run)
+    save, run = folder.required_save(), compose_run(OmegaConf.create(folder.config))
+    check_run_model(run)
     version = int(save.state["harness"]["policy_version"])
     model_config = json.loads((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
     identity = {

@@ -28,7 +28,7 @@ from rtpo.run.differences import differences, some_of
 from rtpo.run.experiments import Element, Experiment
 from rtpo.run.kept import OWN_FOLDER, kept_run, kept_runs, places
 from rtpo.run.lines import model_sha256
-from rtpo.run.model_folder import chat_format, check_model_of, check_same_model
+from rtpo.run.model_folder import chat_format, check_run_model, check_same_model
 from rtpo.run.records import RunFolder
 from rtpo.run.tasks import load_tasks
 from rtpo.tools.search.bm25 import Bm25Index
@@ -58,11 +58,11 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     runs = [element.run for element in experiment.elements]
     faults: list[str] = []
     for run in runs:
-        faults += _refusals(check_model_of, run)
+        faults += _refusals(check_run_model, run)
         faults += _refusals(_check_folder, run)
         faults += _refusals(_check_beside, run)
     for run in {(run.model.path, run.algorithm_config.rollout_context): run for run in runs}.values():
-        if not _refusals(check_model_of, run):
+        if not _refusals(check_run_model, run):
             faults += _refusals(chat_format, run)
             faults += _refusals(model_shape, run.model.name, run.model.path)
     benchmarks, refused = _benchmarks(experiment.elements, evaluation)

@@ -53,8 +53,9 @@ def _explained(cls: type[Any], path: str, problem: Any) -> tuple[str, str]:
         owner = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), owner)
     known = [known.name for known in fields(owner)]
     is_unknown = problem["type"] == "unexpected_keyword_argument"
-    is_of_union = isinstance(last, str) and last not in known and bool(above)  # the place ends with a type, not a field
-    name = ".".join([path, *map(str, above), *([str(last)] if is_unknown or not is_of_union else [])]).lstrip(".")
+    # for a field of several types, pydantic adds the type that it tried to the field's path
+    ends_with_type = isinstance(last, str) and last not in known and bool(above)
+    name = ".".join([path, *map(str, above), *([str(last)] if is_unknown or not ends_with_type else [])]).lstrip(".")
     if is_unknown:
         return name, f"is not a field of {owner.__name__}: {nearest(last, known)}"
     is_missing = problem["type"].startswith("missing")

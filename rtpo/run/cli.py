@@ -29,6 +29,7 @@ STOPPED = 75
 INTERRUPTED, TERMINATED = 130, 143
 """exit statuses after Ctrl-C and SIGTERM, as in shells"""
 LARGEST = 2**31 - 1
+"""the largest whole number that an argument may be"""
 WIDTH = 100
 """the widest help text, in columns"""
 PROJECT = Path(__file__).resolve().parents[2]
@@ -109,15 +110,15 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, description: str | None = None, **settings: Any) -> None:
         module = sys.modules["__main__"].__spec__  # None if the command was started as a file
-        typed = f"python -m {module.name.removesuffix('.__main__')}" if module else f"python {sys.argv[0]}"
-        usual: dict[str, Any] = {"formatter_class": _Help, "prog": typed}
-        super().__init__(description=description, **usual | settings)
+        program = f"python -m {module.name.removesuffix('.__main__')}" if module else f"python {sys.argv[0]}"
+        defaults: dict[str, Any] = {"formatter_class": _Help, "prog": program}
+        super().__init__(description=description, **defaults | settings)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} (--help says what can be given)\n")
 
 
-def whole(least: int) -> Callable[[str], int]:
+def whole_number(least: int) -> Callable[[str], int]:
     """An argument's type: a whole number of at least `least`."""
 
     def read(text: str) -> int:
@@ -161,20 +162,21 @@ def with_configuration(
     check: Callable[[Sequence[T]], None] = lambda _: None,
 ) -> int:
     """Compose configs/<name>.yaml with the command line's overrides, `prepare` it and `run` it. With -m, several
-    configurations run in turn; all are prepared, then checked together, before the first runs. Under another launcher
-    of Hydra's than its own, each job prepares and runs one, without `check`. description: the help text. Returns the
-    exit status of the first run that failed, else 0. Raises ConfigError."""
+    configurations run in turn; all are prepared, then checked together, before the first runs. If submitit launches
+    them, each job prepares and runs its own one, without `check`. description: the help text. Returns the exit status
+    of the first run that failed, else 0. Raises ConfigError."""
     import hydra
     from hydra._internal.utils import get_args_parser
     from hydra.core.hydra_config import HydraConfig
 
     known, unknown = Parser(description, parents=[get_args_parser()], add_help=False).parse_known_args()
-    own = Parser(description, usage="%(prog)s [-m] [--cfg job] [FIELD=VALUE ...]", add_help=False)
+    parser = Parser(description, usage="%(prog)s [-m] [--cfg job] [FIELD=VALUE ...]", add_help=False)
     if known.help:
-        own.print_help()
+        parser.print_help()
         return 0
     for word in unknown:
-        own.error(f"unrecognized argument {word}" if word.startswith("-") else f"{word} must stand before the options")
+        is_option = word.startswith("-")
+        parser.error(f"unrecognized argument {word}" if is_option else f"{word} must stand before the options")
 
     @hydra.main(version_base=None, config_path=str(CONFIGS), config_name=name)
     def job(tree: "DictConfig") -> None:
@@ -314,13 +316,13 @@ def _near(error: Exception, name: str, overrides: Sequence[str]) -> str:
         return ""
     field = str(getattr(error.__cause__, "full_key", None) or quoted[1])
     chosen = [word for word in overrides if "," not in word and (CONFIGS / word.partition("=")[0].lstrip("+")).is_dir()]
-    usual, known = (
+    default_fields, fields = (
         [path for path, _ in leaves(OmegaConf.to_container(composed(name, groups)))]
         for groups in ((), chosen if chosen != list(overrides) else ())
     )
-    if field in usual and field not in known:
+    if field in default_fields and field not in fields:
         return f" It is not a field with {' '.join(chosen)}."
-    known += [group.name for group in CONFIGS.iterdir()]
-    alike = [path for path in known if path.rpartition(".")[2] == field.rpartition(".")[2]]
-    close = get_close_matches(field, alike, 1, 0) or get_close_matches(field, known, 1)
+    known = fields + [group.name for group in CONFIGS.iterdir()]
+    same_end = [path for path in known if path.rpartition(".")[2] == field.rpartition(".")[2]]
+    close = get_close_matches(field, same_end, 1, 0) or get_close_matches(field, known, 1)
     return f" The nearest is {close[0]}." if close else ""

@@ -51,6 +51,7 @@ def has_bf16() -> bool:
 OmegaConf.register_new_resolver("project", lambda: str(PROJECT), replace=True)
 OmegaConf.register_new_resolver("dtype", lambda precision: DTYPES.get(precision, precision), replace=True)
 OmegaConf.register_new_resolver("fastest_precision", lambda: "bf16" if has_bf16() else "fp32", replace=True)
+# ${unless:x,y}: y if x is null, else null; ${given:x,y}: x, or y if x is null
 OmegaConf.register_new_resolver("unless", lambda value, otherwise: otherwise if value is None else None, replace=True)
 OmegaConf.register_new_resolver("given", lambda value, otherwise: otherwise if value is None else value, replace=True)
 
@@ -59,7 +60,7 @@ OmegaConf.register_new_resolver("given", lambda value, otherwise: otherwise if v
 class DataConfig:
     """Where tasks come from: a file, or without one the task's generator."""
 
-    split: str  # train, validation or held_out, which the problem alone decides; all takes every task of a file
+    split: str  # train, validation or held_out (`rtpo.core.splits`), or all, for every task of a file
     count: UpToMillion | None  # tasks to generate, or the most to take from a file; null takes all
     seed: Natural = 0  # of the generator
     file: Text | None = None
@@ -96,8 +97,8 @@ class TaskConfig:
         else:
             yield f"{path}.env is {self.env!r}: no such environment; {nearest(self.env, ENVIRONMENTS)}."
         if self.max_context_tokens <= self.max_prompt_tokens:
-            both = f"max_context_tokens is {self.max_context_tokens} and max_prompt_tokens {self.max_prompt_tokens}"
-            yield f"{path}.{both}: a prompt of that length would leave no room for a turn."
+            values = f"max_context_tokens is {self.max_context_tokens} and max_prompt_tokens {self.max_prompt_tokens}"
+            yield f"{path}.{values}: a prompt of that length would leave no room for a turn."
 
     @property
     def limits(self) -> EpisodeLimits:
@@ -188,7 +189,8 @@ class ProfileConfig:
 
     @property
     def required_cpus(self) -> int:
-        """CPUs that Ray needs: one a training process, one an engine, two for verl's router and for starting actors."""
+        """CPUs that Ray needs: one for each training process, one for each engine, one for verl's router and one to
+        start actors."""
         return 2 * self.processes * self.nodes + 2
 
 
@@ -308,70 +310,70 @@ def _problems(run: RunConfig) -> Iterator[str]:
         yield f"{cut}: truncated sampling biases the ratio, since the trainer does not truncate; use 1.0 and -1."
     yield from descriptor.check(config)
     if run.task.train.count is not None and budget.tasks_per_step > run.task.train.count:
-        both = f"budget.tasks_per_step is {budget.tasks_per_step} and task.train.count {run.task.train.count}"
-        yield f"{both}: a step would hold a task twice."
+        values = f"budget.tasks_per_step is {budget.tasks_per_step} and task.train.count {run.task.train.count}"
+        yield f"{values}: a step would hold a task twice."
 
 
 def _budget_problems(run: RunConfig) -> Iterator[str]:
     rollouts, worst = run.budget.rollouts, run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)
     if 0 < rollouts < worst:
-        most = counted(worst, "rollout")
-        yield f"budget.rollouts is {rollouts} and one task can take {most}: not one step would fit."
+        worst_case = counted(worst, "rollout")
+        yield f"budget.rollouts is {rollouts} and one task can take {worst_case}: not one step would fit."
 
 
 def _verl_problems(run: RunConfig) -> Iterator[str]:
     """Yield a sentence for each verl setting that this project does not support. `rtpo.verl_harness.settings` checks
     verl's own keys."""
-    ours, place = OmegaConf.create(run.verl), "actor_rollout_ref"
+    verl, prefix = OmegaConf.create(run.verl), "actor_rollout_ref"
     for key in ("model.lora_rank", "model.lora.rank", "model.lora_adapter_path"):
-        if (value := OmegaConf.select(ours, f"{place}.{key}")) not in (None, 0):
-            yield f"verl.{place}.{key} is {value}: LoRA is not supported, all weights are trained."
+        if (value := OmegaConf.select(verl, f"{prefix}.{key}")) not in (None, 0):
+            yield f"verl.{prefix}.{key} is {value}: LoRA is not supported, all weights are trained."
     numbers: dict[str, str] = {
         f"{role}.fsdp_config.mixed_precision.param_dtype": run.profile.precision for role in ("actor", "ref")
     }
     numbers |= {"actor.fsdp_config.model_dtype": "fp32", "rollout.dtype": DTYPES[run.profile.precision]}
     for key, wanted in numbers.items():
-        if (value := OmegaConf.select(ours, f"{place}.{key}")) != wanted:
-            both = f"verl.{place}.{key} is {value} and profile.precision {run.profile.precision}"
-            yield f"{both}: it must be {wanted}; set profile.precision alone."
+        if (value := OmegaConf.select(verl, f"{prefix}.{key}")) != wanted:
+            values = f"verl.{prefix}.{key} is {value} and profile.precision {run.profile.precision}"
+            yield f"{values}: it must be {wanted}; set profile.precision alone."
     engines = ("embedded", "vllm") if run.profile.platform == "cpu" else ("vllm",)
     for key, known in (("actor.strategy", ("fsdp2",)), ("ref.strategy", ("fsdp2",)), ("rollout.name", engines)):
-        if (value := OmegaConf.select(ours, f"{place}.{key}")) not in known:
-            yield f"verl.{place}.{key} is {value}: with this profile use {' or '.join(known)}."
+        if (value := OmegaConf.select(verl, f"{prefix}.{key}")) not in known:
+            yield f"verl.{prefix}.{key} is {value}: with this profile use {' or '.join(known)}."
     for key, wanted in asdict(run.sampling).items():
-        if (value := OmegaConf.select(ours, f"{place}.rollout.{key}")) not in (None, wanted):
-            yield f"verl.{place}.rollout.{key} is {value} and sampling.{key} {wanted}: set sampling.{key} alone."
-    place += ".actor.optim"
-    optim = OmegaConf.select(ours, place)
+        if (value := OmegaConf.select(verl, f"{prefix}.rollout.{key}")) not in (None, wanted):
+            yield f"verl.{prefix}.rollout.{key} is {value} and sampling.{key} {wanted}: set sampling.{key} alone."
+    prefix += ".actor.optim"
+    optim = OmegaConf.select(verl, prefix)
     if not isinstance(optim, DictConfig):
-        yield f"verl.{place} is {optim}: it must hold the optimizer's settings; leave it as in the profile."
+        yield f"verl.{prefix} is {optim}: it must hold the optimizer's settings; leave it as in the profile."
         return
     for key, wanted in asdict(run.optimizer).items():
         if (value := optim.get(key)) != (list(wanted) if isinstance(wanted, tuple) else wanted):
-            yield f"verl.{place}.{key} is {value} and optimizer.{key} {wanted}: set optimizer.{key} alone."
+            yield f"verl.{prefix}.{key} is {value} and optimizer.{key} {wanted}: set optimizer.{key} alone."
     for key in ("lr_warmup_steps_ratio", "min_lr_ratio"):
         value = optim.get(key) or 0
         if not (isinstance(value, int | float) and 0 <= value <= 1):
-            yield f"verl.{place}.{key} is {value}: use a number from 0 to 1."
+            yield f"verl.{prefix}.{key} is {value}: use a number from 0 to 1."
     total, steps = optim.get("total_training_steps"), run.budget.optimizer_steps
     for key in ("lr_scheduler_type", "warmup_style", "lr_warmup_steps_ratio"):
         if (value := optim.get(key)) not in (None, 0, "constant") and total != steps:
-            both = f"total_training_steps {total} and budget.optimizer_steps {steps}"
-            yield f"verl.{place}.{key} is {value}, {both}: a schedule ends with the run; set budget.optimizer_steps."
+            values = f"total_training_steps {total} and budget.optimizer_steps {steps}"
+            yield f"verl.{prefix}.{key} is {value}, {values}: a schedule ends with the run; set budget.optimizer_steps."
 
 
 def _vllm_problems(run: RunConfig) -> Iterator[str]:
-    ours, place = OmegaConf.create({"verl": run.verl}), "verl.actor_rollout_ref.rollout"
+    verl, prefix = OmegaConf.create({"verl": run.verl}), "verl.actor_rollout_ref.rollout"
     # the defaults are verl's and vLLM's
-    mode = OmegaConf.select(ours, f"{place}.logprobs_mode", default="processed_logprobs")
+    mode = OmegaConf.select(verl, f"{prefix}.logprobs_mode", default="processed_logprobs")
     if mode != "processed_logprobs":
-        yield f"{place}.logprobs_mode is {mode}: log-probs must be the sampled distribution's; use processed_logprobs."
+        yield f"{prefix}.logprobs_mode is {mode}: log-probs must be the sampled distribution's; use processed_logprobs."
     may_skip = getattr(run.algorithm_config, "sync_kl", None)
-    if may_skip is not None and OmegaConf.select(ours, f"{place}.free_cache_engine", default=True):
-        both = f"algorithm.sync_kl is {may_skip} and {place}.free_cache_engine true"
-        yield f"{both}: vLLM wakes at a synchronisation, which sync_kl may skip; set one to null or false."
-    key = f"{place}.engine_kwargs.vllm.max_logprobs"
-    most = OmegaConf.select(ours, key, default=20)
+    if may_skip is not None and OmegaConf.select(verl, f"{prefix}.free_cache_engine", default=True):
+        values = f"algorithm.sync_kl is {may_skip} and {prefix}.free_cache_engine true"
+        yield f"{values}: vLLM wakes at a synchronisation, which sync_kl may skip; set one to null or false."
+    key = f"{prefix}.engine_kwargs.vllm.max_logprobs"
+    most = OmegaConf.select(verl, key, default=20)
     if 0 <= most < run.top_logprobs:
         yield f"algorithm.top_logprobs is {run.top_logprobs}: use {most} or fewer, or raise {key}."
 

@@ -70,11 +70,11 @@ class Element:
     owner: str = ""  # the other experiment that trains the run; empty if this one does
 
 
-def of_evaluation(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split overrides into those of experiments/train.py and, without their prefix `evaluate.`, those of
     experiments/evaluate.py."""
-    ours = [override for override in overrides if not override.startswith(EVALUATE)]
-    return ours, [override.removeprefix(EVALUATE) for override in overrides if override.startswith(EVALUATE)]
+    training = [override for override in overrides if not override.startswith(EVALUATE)]
+    return training, [override.removeprefix(EVALUATE) for override in overrides if override.startswith(EVALUATE)]
 
 
 @dataclass(frozen=True)
@@ -165,10 +165,10 @@ def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Overri
     for override in parsed:
         if override.get_key_element() == "experiment":
             raise ConfigError(f"{override.input_line}: the experiment is {name!r} already; leave one of them out.")
-    # only overrides of these may change the sweep; others may name fields that only a swept task has
+    # only these parts may decide the sweep; an override elsewhere may name a field that only a swept task has
     roots = ("profile", LAUNCH, "hydra")
-    drawn = [each.input_line or "" for each in parsed if each.get_key_element().lstrip("+~").split(".")[0] in roots]
-    tree = composed("train", [f"experiment={name}", *drawn], with_hydra=True)
+    deciding = [line.input_line or "" for line in parsed if line.get_key_element().lstrip("+~").split(".")[0] in roots]
+    tree = composed("train", [f"experiment={name}", *deciding], with_hydra=True)
     params: Any = OmegaConf.to_container(tree.hydra.sweeper.params or OmegaConf.create(), resolve=True)
     lines = [f"{key}={value}" for key, value in params.items()]
     return tree, parser.parse_overrides([*lines, *overrides])

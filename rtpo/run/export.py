@@ -29,7 +29,7 @@ from rtpo.errors import DataError, MachineError
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.lines import model_sha256
 from rtpo.run.model_folder import check_model, check_same_model, first_words, load_tokenizer
-from rtpo.run.reading import no_run
+from rtpo.run.reading import why_no_run
 from rtpo.run.records import RunFolder
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -64,10 +64,10 @@ def find_trained(path: Path) -> TrainedPolicy:
     """Find the policy of the run in `path`. Raises DataError if it has none, or its initial model is missing or
     changed."""
     if not (path / "config.yaml").exists():
-        raise DataError(no_run(path))
+        raise DataError(why_no_run(path))
     folder = RunFolder(path)
     manifest = folder.manifest if folder.is_finished else None
-    save, config = folder.last_save(), compose_run(OmegaConf.create(folder.config))
+    save, config = folder.required_save(), compose_run(OmegaConf.create(folder.config))
     check_model(config.model.path)
     if manifest is not None:
         check_same_model(config, manifest, model_sha256(config.model.path))
@@ -84,29 +84,29 @@ def write_model(trained: TrainedPolicy, output: Path, dtype: str | None = None, 
     dtype: a key of DTYPES; None keeps the saved type. repository: the Hub repository that the card names. Raises
     DataError and MachineError."""
     check_is_free(output)
-    beside, source = partial_of(output), Path(trained.config.model.path)
+    partial, source = partial_of(output), Path(trained.config.model.path)
     with disk_errors(output), RunFolder(trained.folder).held():  # a run in progress may delete its save
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
         try:
             model = load_model(trained.weights, source, dtype)
-            model.save_pretrained(beside, max_shard_size=FILE_BYTES)
+            model.save_pretrained(partial, max_shard_size=FILE_BYTES)
             for name in COPIED:
                 if (source / name).exists():
-                    shutil.copyfile(source / name, beside / name)
-            described = json.loads((source / "config.json").read_text(encoding="utf-8"))
-            described.pop("torch_dtype", None)  # the name of `dtype` in older folders
-            described["dtype"] = saved = str(model.dtype).removeprefix("torch.")
-            (beside / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-            (beside / "README.md").write_text(model_card(trained, repository, saved), encoding="utf-8")
-            for file in beside.glob("*.safetensors"):
-                shutil.copymode(beside / "config.json", file)  # safetensors lets only the owner read it
+                    shutil.copyfile(source / name, partial / name)
+            model_config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+            model_config.pop("torch_dtype", None)  # the name of `dtype` in older folders
+            model_config["dtype"] = saved = str(model.dtype).removeprefix("torch.")
+            (partial / "config.json").write_text(json.dumps(model_config, indent=2) + "\n", encoding="utf-8")
+            (partial / "README.md").write_text(model_card(trained, repository, saved), encoding="utf-8")
+            for file in partial.glob("*.safetensors"):
+                shutil.copymode(partial / "config.json", file)  # safetensors lets only the owner read it
             os.sync()
             if output.exists():
                 output.rmdir()
-            beside.rename(output)
+            partial.rename(output)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def load_model(weights: Path, source: Path, dtype: str | None) -> Any:
@@ -213,8 +213,7 @@ print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :]))
 
 
 def _evaluation(trained: TrainedPolicy) -> dict[str, Any]:
-    """A finished run's held-out success over graded answers, by decoding, and the summaries of its evaluations of this
-    save on benchmarks."""
+    """A finished run's held-out success (over graded answers, by decoding), and this save's results on benchmarks."""
     file = trained.folder / "evaluations.jsonl"
     text = file.read_bytes() if trained.manifest is not None and file.exists() else b""
     rewards: dict[str, list[bool]] = defaultdict(list)
@@ -261,14 +260,14 @@ def push(folder: Path, repository: str) -> str:
 
 
 @contextmanager
-def _hub_errors(repository: str, then: str = "") -> Iterator[None]:
-    """Turn the Hub's errors into one line. then: a sentence to add."""
+def _hub_errors(repository: str, advice: str = "") -> Iterator[None]:
+    """Turn the Hub's errors into one line. advice: a sentence to add."""
     try:
         yield
     except (LocalTokenNotFoundError, HFValidationError) as error:
-        raise DataError(f"--push {repository}: {first_words(error)} (the token is HF_TOKEN).{then}") from error
+        raise DataError(f"--push {repository}: {first_words(error)} (the token is HF_TOKEN).{advice}") from error
     except HfHubHTTPError as error:
         kind = DataError if error.response.status_code in (401, 403) else MachineError
-        raise kind(f"--push {repository}: the Hub refuses it ({first_words(error)}).{then}") from error
+        raise kind(f"--push {repository}: the Hub refuses it ({first_words(error)}).{advice}") from error
     except (OSError, httpx.HTTPError) as error:
-        raise MachineError(f"--push {repository}: the Hub cannot be reached ({first_words(error)}).{then}") from error
+        raise MachineError(f"--push {repository}: the Hub cannot be reached ({first_words(error)}).{advice}") from error

@@ -69,8 +69,8 @@ def check_kept(folder: Path) -> str:
 def check_columns(file: Path, columns: Collection[str], needed: Collection[str]) -> None:
     """Raises DataError if a file of frames lacks a needed column, as a file of another version may."""
     if lacking := sorted(set(needed) - set(columns)):
-        again = f"restore it, as by `git checkout -- {file}`, or keep the runs again"
-        raise DataError(f"{file} has no column {some(lacking)}: another version wrote it; {again}.")
+        remedy = f"restore it, as by `git checkout -- {file}`, or keep the runs again"
+        raise DataError(f"{file} has no column {some(lacking)}: another version wrote it; {remedy}.")
 
 
 def kept_runs(folder: Path) -> Mapping[str, KeptRun]:
@@ -90,7 +90,8 @@ def places(folder: Path) -> tuple[Path, Path]:
 
 
 @lru_cache(maxsize=8)
-def _read(folder: Path, _sums: str) -> Mapping[str, KeptRun]:
+def _read(folder: Path, _checksums: str) -> Mapping[str, KeptRun]:
+    """The folder's runs. The checksums are part of the cache's key: changed frames are read again."""
     import pyarrow.parquet as parquet  # slow to import, and seldom needed
 
     def rows(name: str, *columns: str) -> list[dict[str, Any]]:

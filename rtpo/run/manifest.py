@@ -19,6 +19,8 @@ class _Ledger(TypedDict, total=False):
 
 
 class _Panel(TypedDict, total=False):
+    """The questions of an evaluation."""
+
     questions: int
 
 
@@ -54,6 +56,6 @@ def check_fields(manifest: Mapping[str, Any], keys: Collection[str], path: Path)
     try:
         _READER.validate_python(manifest)
     except ValidationError as error:
-        problems += [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        problems += [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
     if problems:
         raise DataError(f"{path} is damaged or of another version ({problems[0]}): restore it, or run again.")

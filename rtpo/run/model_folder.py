@@ -23,7 +23,7 @@ INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
 
 
-def check_model_of(run: RunConfig) -> None:
+def check_run_model(run: RunConfig) -> None:
     """Check a run's model. Raises as `check_model`, and ConfigError if the model is the warm start of a different toy
     task. On vLLM's CPU build, raises ConfigError for a head size that is unknown or unsupported."""
     check_model(run.model.path, run.top_logprobs, embedded=run.is_embedded)

@@ -16,20 +16,20 @@ from rtpo.errors import ConfigError
 from rtpo.run.building import leaves
 from rtpo.run.cli import composed
 from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, LAUNCH, RunConfig, portable
-from rtpo.run.differences import OPEN
+from rtpo.run.differences import MAY_CHANGE
 
-UNNAMED = ("algorithm", "profile", "engine", "seed", "experiment_name", "results", OPEN)
+UNNAMED = ("algorithm", "profile", "engine", "seed", "experiment_name", "results", MAY_CHANGE)
 """not in a label: fields that are in the run's name or path anyway, say where it runs, or may change on resume"""
 ROLES = "verl.actor_rollout_ref"
 UNNAMED_BELOW = ("profile.", f"{ROLES}.rollout.", "model.path", f"{ROLES}.model.path")
 """not in a label: prefixes of fields of the machine, and of a model's path, since `model.name` names it"""
 LONGEST = 120
 """the most characters of a label; in a longer one a hash replaces the last settings"""
-OTHERS = ("verl.", f"{LAUNCH}.")
-"""prefixes of fields that are not a run's own; `short_name` ignores them in naming its own fields"""
+NOT_OWN = ("verl.", f"{LAUNCH}.")
+"""prefixes of fields that are verl's or an experiment's, not a run's own"""
 
 
-def named(config: RunConfig, tree: DictConfig, hydra: Any) -> RunConfig:
+def with_label(config: RunConfig, tree: DictConfig, hydra: Any) -> RunConfig:
     """The run with the label of its command line (`label_of`). Raises ConfigError if the label cannot name a folder."""
     label = label_of(tree, hydra)
     if not FOLDER_NAME.fullmatch(label):
@@ -48,12 +48,12 @@ def label_of(tree: DictConfig, hydra: Any) -> str:
     if choices.get("experiment") is not None or "algorithm.label" in overrides:
         return label
     groups = {group: choices[group] for group in overrides if group in choices}
-    own = composed("train", [str(overrides[group]) for group in groups])
+    unchanged = composed("train", [str(overrides[group]) for group in groups])
     defaults = composed("train", (), with_hydra=True).hydra.runtime.choices
     named_fields = [field for field in overrides if field not in (*groups, *UNNAMED)]
     named_fields += ["model.name"] if "model.path" in overrides else []
     parts = {
-        **changed_fields(tree, own, named_fields),
+        **changed_fields(tree, unchanged, named_fields),
         **{group: name for group, name in groups.items() if group not in UNNAMED and defaults.get(group) != name},
     }
     return shortened([label, *sorted(f"{name}={text(value)}" for name, value in parts.items())])
@@ -70,23 +70,23 @@ def shortened(parts: Sequence[str]) -> str:
     return ",".join([*kept, end])
 
 
-def changed_fields(tree: DictConfig, own: DictConfig, fields: Collection[str]) -> dict[str, Any]:
-    """The values in `tree` of `fields`, and of fields below them, where they differ from `own`, by short name."""
-    paths = {path: None for config in (tree, own) for path, _ in leaves(OmegaConf.to_container(config))}
+def changed_fields(tree: DictConfig, unchanged: DictConfig, fields: Collection[str]) -> dict[str, Any]:
+    """The values in `tree`, by short name, of those `fields` (and fields below them) that differ from `unchanged`."""
+    paths = {path: None for config in (tree, unchanged) for path, _ in leaves(OmegaConf.to_container(config))}
     return {
         short_name(path, paths): OmegaConf.select(tree, path)
         for path in paths
         if any(f"{path}.".startswith(f"{field}.") for field in fields)
         and not path.startswith(UNNAMED_BELOW)
-        and OmegaConf.select(tree, path) != OmegaConf.select(own, path)
+        and OmegaConf.select(tree, path) != OmegaConf.select(unchanged, path)
     }
 
 
 def short_name(path: str, paths: Collection[str]) -> str:
-    """The shortest end of a field's path that is unique in `paths`: `lr` for `optimizer.lr`. For a run's own field,
-    fields in OTHERS do not count."""
-    gives_way = path.startswith(OTHERS)
-    rivals = [other for other in paths if other != path and (gives_way or not other.startswith(OTHERS))]
+    """The shortest end of a field's path that is unique in `paths`: `lr` for `optimizer.lr`. A run's own field need not
+    differ from fields in NOT_OWN."""
+    is_own = not path.startswith(NOT_OWN)
+    rivals = [other for other in paths if other != path and not (is_own and other.startswith(NOT_OWN))]
     parts = path.split(".")
     ends = (".".join(parts[start:]) for start in range(len(parts) - 1, 0, -1))
     return next((end for end in ends if not any(f".{other}".endswith(f".{end}") for other in rivals)), path)
@@ -110,6 +110,6 @@ def setting(config: Mapping[str, Any], name: str) -> str | None:
     if isinstance(group := config.get(name), Mapping):
         return group.get("name")
     fields = [
-        (path.startswith(OTHERS), text(value)) for path, value in leaves(config) if f".{path}".endswith(f".{name}")
+        (path.startswith(NOT_OWN), text(value)) for path, value in leaves(config) if f".{path}".endswith(f".{name}")
     ]
     return min(fields)[1] if fields else None

@@ -16,13 +16,13 @@ from rtpo.core.files import sha256
 PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "sympy", "hydra-core", "math-verify")
 CODE = ("rtpo", "baselines", "configs")
 """the folders that decide what a run computes"""
-PASSED_ON = ("VLLM_USE_V2_MODEL_RUNNER",)
-"""environment variables that change what workers compute; if set, every Ray worker gets them, and the records"""
+WORKER_VARIABLES = ("VLLM_USE_V2_MODEL_RUNNER",)
+"""environment variables that change what workers compute. If set, all Ray workers get them, and records contain them"""
 
 
-def passed_on() -> dict[str, str]:
-    """The variables of PASSED_ON that are set."""
-    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+def worker_variables() -> dict[str, str]:
+    """The variables of WORKER_VARIABLES that are set."""
+    return {name: os.environ[name] for name in WORKER_VARIABLES if name in os.environ}
 
 
 def provenance() -> dict[str, Any]:
@@ -33,7 +33,7 @@ def provenance() -> dict[str, Any]:
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             packages[name] = version(name)
-    machine |= {"python": platform.python_version()} | passed_on()
+    machine |= {"python": platform.python_version()} | worker_variables()
     facts = {"commit": head, "dirty": dirty, "code_sha256": code_sha256()}
     return {**facts, "machine": machine, "packages": packages}
 

@@ -50,7 +50,7 @@ def _expanded_size(tree: Any, known: dict[int, float]) -> float:
     return known[id(tree)]
 
 
-def no_run(folder: Path) -> str:
+def why_no_run(folder: Path) -> str:
     """Why a folder is not a run's, with the runs below it, or the nearest run beside it."""
     if below := [file.parent.name for file in sorted(folder.glob("*/config.yaml"))]:
         return f"{folder} is not a run's folder: give that of one of its runs, {some(below)}."

@@ -187,27 +187,28 @@ class RunFolder:
         """Read the lines of complete questions, `samples` each, in order. Lines of an incomplete question, left by a
         killed process, are cut off. Raises DataError for damaged lines, and if a question lacks a sample or has one
         twice."""
-        place, afresh = self.path / file, f"delete {self.path} to start afresh."
+        place, remedy = self.path / file, f"delete {self.path} to start afresh."
         data = place.read_bytes() if place.exists() else b""
         if (sums := _sums_of(place)).exists():  # earlier versions wrote none
             size, _, digest = sums.read_text(encoding="utf-8").strip().partition(" ")
             if not size.isdigit() or not digest:
-                raise DataError(f"{sums} is damaged: {afresh}")
+                raise DataError(f"{sums} is damaged: {remedy}")
             if hashlib.sha256(data[: int(size)]).hexdigest() != digest:
-                raise DataError(f"{place} is damaged in its first {counted(int(size), 'byte')}: {afresh}")
+                raise DataError(f"{place} is damaged in its first {counted(int(size), 'byte')}: {remedy}")
         whole = data.splitlines(keepends=True)
         whole = whole[: data.count(b"\n") // samples * samples]
         lines = [json_object(line, f"{place} line {number}", ()) for number, line in enumerate(whole, start=1)]
-        asked = [(line.get("position"), line.get("sample")) for line in lines]
-        positions = list(dict.fromkeys(position for position, _ in asked))
-        if asked != [(position, sample) for position in positions for sample in range(samples)]:
-            raise DataError(f"{place} has other lines than those of whole questions, each once: {afresh}")
+        answers = [(line.get("position"), line.get("sample")) for line in lines]
+        positions = list(dict.fromkeys(position for position, _ in answers))
+        if answers != [(position, sample) for position in positions for sample in range(samples)]:
+            raise DataError(f"{place} has other lines than those of whole questions, each once: {remedy}")
         if (end := sum(map(len, whole))) < len(data):
             os.truncate(place, end)
         return [dict(line) for line in lines]
 
     def written(self, file: str) -> AppendedFile:
-        """The content that the file must have: what it held at first, plus what this process appended or checked."""
+        """The size and checksum that a file must have: of its lines before this process, and of those that it
+        appended."""
         if file not in self._written:
             self._written[file] = start_of_file(self.path / file, _size(self.path / file))
         return self._written[file]
@@ -275,7 +276,7 @@ class RunFolder:
         weights = {key.removeprefix("weights/"): digest for key, digest in sums.items() if key.startswith("weights/")}
         return Save(folder / "weights", state, weights)
 
-    def latest(self) -> Save | None:
+    def restore_latest(self) -> Save | None:
         """Read the last save, and cut the line files back to it. None for a run that never saved; its lines are moved
         to `<file>.lost`. Raises DataError for damage, saying how to recover."""
         save = self.latest_save()
@@ -285,7 +286,7 @@ class RunFolder:
                     (self.path / file).replace(self.path / f"{file}.lost")
                 self._written.pop(file, None)
             return None
-        with self._naming_the_way_back():
+        with self._with_recovery():
             self._written |= self._lines_before(save)
         for file in self._lines:
             if _size(self.path / file) > self._written[file].size:
@@ -294,7 +295,7 @@ class RunFolder:
 
     def latest_save(self) -> Save | None:
         """Read the last save; the folder stays as it is. Raises DataError for damage, saying how to recover."""
-        with self._naming_the_way_back():
+        with self._with_recovery():
             if (name := self._latest_name) is None:
                 return None
             save = self._read_save(name)
@@ -302,7 +303,7 @@ class RunFolder:
             self._check_digest(name, self.config)
         return save
 
-    def last_save(self) -> Save:
+    def required_save(self) -> Save:
         """`latest_save`, for a run that must have one. Raises DataError."""
         if (save := self.latest_save()) is None:
             why = "any more: its saves were deleted" if self.is_finished else "yet"
@@ -328,13 +329,14 @@ class RunFolder:
         return before
 
     @contextmanager
-    def _naming_the_way_back(self) -> Iterator[None]:
+    def _with_recovery(self) -> Iterator[None]:
+        """Add to a DataError how to recover."""
         try:
             yield
         except DataError as error:
-            raise DataError(f"{error} {self._way_back()}") from error
+            raise DataError(f"{error} {self._recovery()}") from error
 
-    def _way_back(self) -> str:
+    def _recovery(self) -> str:
         """How to recover, in a sentence: the newest intact save that still has all its earlier lines."""
         for name in reversed(self._names()):
             try:
@@ -362,7 +364,7 @@ class RunFolder:
         lines is left empty. Raises DataError for a changed file, saying how to recover."""
         for file in self._lines:
             self.append(file, [])
-        with self._naming_the_way_back():
+        with self._with_recovery():
             files = {}
             for file in ("config.yaml", *self._lines):
                 files[file] = self.written(file).sha256

@@ -117,7 +117,8 @@ def open_harness(
 
 @dataclass
 class Run:
-    """One run on a harness whose ledger came from `open_ledger`. Raises Stopped when asked to stop, after saving."""
+    """One run on a harness whose ledger came from `open_ledger`. state: of the save to resume from; None for a new run.
+    Raises Stopped when asked to stop, after saving."""
 
     config: RunConfig
     folder: RunFolder
@@ -129,7 +130,7 @@ class Run:
     track: Tracking | None = None
 
     def __post_init__(self, state: dict[str, Any] | None) -> None:
-        code_sha256()  # before the files can change
+        code_sha256()  # it caches the checksum, before the files can change
         self._ledger = self.harness.ledger
         self._progress: Progress = state["progress"] if state else Progress()
         self._progress.resumed += state is not None

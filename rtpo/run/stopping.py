@@ -11,7 +11,7 @@ from rtpo.errors import Stopped
 
 
 class _PhaseLeft(KeyboardInterrupt):
-    """Ends a phase past its grace period. asyncio and our own code let it pass, as they do Ctrl-C."""
+    """Ends a phase past its grace period. It is a KeyboardInterrupt, which neither asyncio nor our own code handles."""
 
 
 class StopRequest:

@@ -26,7 +26,7 @@ from rtpo.core.names import counted
 from rtpo.core.tree_attention import why_not_trees
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.run.config import PROJECT, ProfileConfig, RunConfig, has_bf16
-from rtpo.run.provenance import passed_on
+from rtpo.run.provenance import worker_variables
 from rtpo.verl_harness.settings import LOOPBACK, SOCKETS
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def start_ray(profile: ProfileConfig) -> None:
         close_session()
     _started = machine
     print("starting Ray, the trainer and the rollout engine", flush=True)
-    environment = _platform(profile) | passed_on() | RAY_ENVIRONMENT
+    environment = _platform(profile) | worker_variables() | RAY_ENVIRONMENT
     environment |= {"OMP_NUM_THREADS": str(profile.threads), SOCKETS: uuid.uuid4().hex[:12]}
     os.environ.update(environment)
     address = os.environ.get("RAY_ADDRESS")

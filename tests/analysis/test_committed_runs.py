@@ -2,7 +2,7 @@
 
 The rule is that of the tables (`rtpo.run.differences.differences`): a field that both have and that differs fails. So
 does one that only the record or only configs/ has, unless it is off (absent, null and false say the same). A new field
-with another default names in `rtpo.run.differences.ADDED` what runs did before it, or its records are made anew.
+with another default names in `rtpo.run.differences.LATER_FIELDS` what runs did before it, or its records are made anew.
 """
 
 import json

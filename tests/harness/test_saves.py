@@ -68,10 +68,10 @@ def test_a_save_with_a_damaged_file_is_refused(saved: RunFolder) -> None:
         whole = file.read_bytes()
         for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[: len(whole) // 2], b"", bytes(len(whole)), None):
             file.unlink() if damaged is None else file.write_bytes(damaged)
-            commands = refused(saved.latest_save, file), refused(saved.latest, file)
+            commands = refused(saved.latest_save, file), refused(saved.restore_latest, file)
             assert commands == (f"rm -r '{saved.path}/checkpoints'",) * 2
         file.write_bytes(whole)
-    assert saved.latest() is not None
+    assert saved.restore_latest() is not None
 
 
 def test_a_save_whose_checksums_are_damaged_is_refused(saved: RunFolder) -> None:
@@ -82,7 +82,7 @@ def test_a_save_whose_checksums_are_damaged_is_refused(saved: RunFolder) -> None
     for damaged in (b"", b"".join(lines[1:]), b"".join(lines[:2]), whole[:-2] + b"x\n", b"\xff", None):
         sums.unlink() if damaged is None else sums.write_bytes(damaged)
         with pytest.raises(DataError, match="SHA256SUMS"):
-            saved.latest()
+            saved.restore_latest()
 
 
 @pytest.mark.parametrize("finished", [False, True])
@@ -147,10 +147,10 @@ def test_a_damaged_run_goes_back_to_the_save_before(saved_twice: RunFolder, file
         flip(saved_twice.path / "checkpoints" / "step00002" / "state.pkl")
     else:
         flip(damaged, len('{"step": 1}\n{"st'))
-    way_back = refused(RunFolder(saved_twice.path).latest, damaged)
+    way_back = refused(RunFolder(saved_twice.path).restore_latest, damaged)
     subprocess.run(way_back, shell=True, check=True)
     folder = RunFolder(saved_twice.path)
-    save_before = folder.latest()
+    save_before = folder.restore_latest()
     assert save_before is not None
     assert save_before.state["progress"] == "step00001"
     assert (folder.path / "steps.jsonl").read_text() == '{"step": 1}\n'
@@ -167,7 +167,7 @@ def test_there_is_no_manifest_of_a_damaged_file(saved_twice: RunFolder, file: st
     if going_on:
         folder = RunFolder(folder.path)
         folder.open({"seed": 0})
-        assert folder.latest() is not None
+        assert folder.restore_latest() is not None
     for lines in LINE_FILES:
         folder.append(lines, [{"step": 3}])
     flip(folder.path / file)
@@ -213,7 +213,7 @@ def test_a_save_goes_on_under_its_own_configuration_alone(saved: RunFolder) -> N
         assert not (saved.path / "config.yaml").exists()
         saved.open(other)
         with pytest.raises(DataError, match="another configuration"):
-            RunFolder(saved.path).latest()
+            RunFolder(saved.path).restore_latest()
     (saved.path / "config.yaml").unlink()
     folder = RunFolder(saved.path)
     folder.begin({"seed": 0, "later": None, "profile": {"track": ["wandb"]}, "task": {}} | {"task": None})
@@ -238,13 +238,13 @@ def test_the_latest_saves_are_kept_whatever_the_clock_says_and_nothing_that_a_cr
     assert names(saved) == ["latest", "step00001-phase002", "step00002"]
     (saved.path / "checkpoints" / "step00003.partial").mkdir()
     saved.append("steps.jsonl", [{"step": 2}])
-    latest = saved.latest()
+    latest = saved.restore_latest()
     assert latest is not None
     assert latest.state["progress"] == "step00002"
     assert (saved.path / "steps.jsonl").read_text() == '{"step": 1}\n'
     (saved.path / "steps.jsonl").write_text("")
     with pytest.raises(DataError, match=r"steps\.jsonl has 0 bytes of 12"):
-        saved.latest()
+        saved.restore_latest()
     (saved.path / "steps.jsonl").write_text('{"step": 1}\n')
     saved.finish({}, keep=1)
     assert names(saved) == ["latest", "step00002"]

@@ -153,18 +153,18 @@ def test_what_is_kept_of_a_finished_run(
     folder.open(element.run.as_dict())
     save(folder, model.state_dict())
     free_disk(element, keep)
-    assert folder.last_save()  # it is not finished
+    assert folder.required_save()  # it is not finished
     finished(folder)
     free_disk(replace(element, owner="main_table"), keep)
-    assert folder.last_save()
+    assert folder.required_save()
     free_disk(element, keep)
     if keep == "save" or experiment != "mine":  # or read by drift and ladder
-        assert folder.last_save()
+        assert folder.required_save()
         assert ("drift" in capsys.readouterr().out) is (keep != "save")
         return
     weights = folder.path / "export"
     with pytest.raises(DataError, match=re.escape(str(weights) if keep == "weights" else "train it again")):
-        folder.last_save()
+        folder.required_save()
     assert weights.exists() is (keep == "weights")
     if keep == "weights":
         assert same(AutoModelForCausalLM.from_pretrained(weights).state_dict(), model.state_dict())

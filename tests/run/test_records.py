@@ -164,7 +164,7 @@ def test_a_state_of_another_version_is_named(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step00001" / "state.pkl").write_bytes(b"no pickle")
     write_sums(tmp_path / "checkpoints" / "step00001")
     with pytest.raises(DataError, match=r"state\.pkl is intact but cannot be read"):
-        folder.last_save()
+        folder.required_save()
 
 
 def test_the_code_of_a_run_is_known_by_its_source_files(tmp_path: Path) -> None:

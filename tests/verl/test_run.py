@@ -104,7 +104,7 @@ def test_stopping_and_going_on_is_as_if_never_stopped(
     folder = RunFolder(config.folder)
     assert not folder.is_finished
     assert f"after {folder.charged([])} of" in str(stopped.value)
-    save = folder.last_save()
+    save = folder.required_save()
     resumed = train(config, StopRequest())
     (*_, seconds), *_ = STEP_LOGGED.findall((folder.path / LOG).read_text())
     began = lines(folder.path, "steps.jsonl")[0]["wall_seconds"] - float(seconds)
@@ -135,7 +135,7 @@ def test_sigterm_ends_the_phase_and_saves_unless_the_phase_outlasts_its_grace(
     for _ in range(2):
         with pytest.raises(Stopped, match="SIGTERM") as stopped:
             train(config, StopRequest())
-        saved = RunFolder(config.folder).last_save().state
+        saved = RunFolder(config.folder).required_save().state
         assert saved["harness"]["policy_version"] == 2
         assert [done.verb for done in saved["progress"].done][-1] == "update"
     assert len(steps) == 3
