@@ -35,7 +35,7 @@ def turn_row(
     carries loss, the stop token included.
 
     `weight` is the row's total weight, spread evenly over its trained tokens. Raises ValueError for a turn without
-    output or an unknown training context, and NonFinite.
+    output or an unknown training context, NonFinite for NaN or infinity.
     """
     share = _token_weight(weight, [turn], rollout.uid)
     if training_context not in get_args(TrainingContext):

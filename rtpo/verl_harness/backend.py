@@ -53,11 +53,11 @@ class VerlBackend:
         self.has_reference = with_reference
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
         self._limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
-        described = omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config
+        model_config = omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config
         # on a CPU attention does not cost more in a larger tree: a row's own nodes attend only to its path
-        self._break_even = BREAK_EVEN * int(described.hidden_size) if settings.trainer.device == "cuda" else 2**40
-        self._apart = why_not_trees(described) is not None
-        self._is_rotary = getattr(described, "rope_parameters", None) is not None
+        self._break_even = BREAK_EVEN * int(model_config.hidden_size) if settings.trainer.device == "cuda" else 2**40
+        self._rows_apart = why_not_trees(model_config) is not None
+        self._is_rotary = getattr(model_config, "rope_parameters", None) is not None
         trainer = settings.trainer
         pools = ResourcePoolManager(
             {POOL: [trainer.n_gpus_per_node] * trainer.nnodes}, mapping={0: POOL}, max_colocate_count=1
@@ -92,8 +92,8 @@ class VerlBackend:
         self._free_the_device()
 
     def warm_up(self) -> None:
-        """Run both passes over forked rows of several lengths and discard the results. This compiles CUDA's kernels for
-        prefix trees, a minute for each kind, before any timing starts."""
+        """Run forward and backward passes over forked rows of several lengths and discard the results. This compiles
+        CUDA's kernels for prefix trees, a minute for each kind, before any timing starts."""
         for length in WARM_LENGTHS:
             packed = forked_rows(self.ranks, length)
             self.score(packed)
@@ -179,8 +179,8 @@ class VerlBackend:
             if self._is_embedded or self._sync.backend != "naive":
                 self._sync.update_weights(version)
             else:  # verl's manager would wait for ever for a vLLM that failed to load them
-                sending = self._workers.update_weights(global_steps=version, mode=self._sync.backend)
-                wait_for_weights(sending, [server for replica in self._replicas for server in replica.servers])
+                calls = self._workers.update_weights(global_steps=version, mode=self._sync.backend)
+                wait_for_weights(calls, [server for replica in self._replicas for server in replica.servers])
             self.is_serving = True
             if not self._is_embedded:
                 # versions come back with every output; a cache that is not emptied raises StaleEngine
@@ -260,7 +260,7 @@ class VerlBackend:
 
     def _deal(self, packed: Packed, together: int = 1, *, apart: bool = False) -> Dealt:
         rows = np.split(packed.ids, np.cumsum(packed.lengths)[:-1])
-        apart = apart or self._apart
+        apart = apart or self._rows_apart
         return deal(rows, self.ranks, self._limit, break_even=self._break_even, together=together, apart=apart)
 
     def _batch(
@@ -321,6 +321,7 @@ def _trained(output: Any, field: str, packed: Packed, dealt: Dealt) -> Floats:
 
 
 def _spread(trained: Floats, packed: Packed) -> Floats:
+    """[nnz]: values of trained ids at their places, 0 elsewhere."""
     values = np.zeros(len(packed.ids), np.float32)
     values[packed.mask] = trained
     return values

@@ -87,7 +87,7 @@ class VllmEngine:
 def largest_logprobs(positions: Sequence[Mapping[int, Any]], count: int) -> Floats:
     """The largest log-probs: [len(positions), count], descending, -inf where a position has fewer.
 
-    positions: vLLM's `Logprob`s by token id, at each the `count` largest, and the sampled token's if it is smaller.
+    positions: for each, vLLM's `Logprob`s by token id: the `count` largest ones, and the sampled token's.
     """
     values = np.full((len(positions), count), -np.inf, np.float32)
     for row, position in zip(values, positions, strict=True):
@@ -96,14 +96,14 @@ def largest_logprobs(positions: Sequence[Mapping[int, Any]], count: int) -> Floa
     return values
 
 
-def wait_for_weights(sending: Sequence[Any], servers: Sequence[Any], every: float = 5.0) -> None:
+def wait_for_weights(calls: Sequence[Any], servers: Sequence[Any], every: float = 5.0) -> None:
     """Wait until the trainer's workers have sent their weights to the `VllmServer`s.
 
-    sending: Ray's references to the workers' calls. servers: asked for failures at intervals of `every` seconds, since
+    calls: Ray's references to the workers' calls. servers: asked for failures at intervals of `every` seconds, since
     verl's sender waits for ever for a vLLM that failed to take weights. Raises InfrastructureError for a failed server,
     and what a worker raised.
     """
-    waiting = list(sending)
+    waiting = list(calls)
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=every)
         ray.get(done)  # raises a failed worker's error; the others would wait for that worker
@@ -113,8 +113,8 @@ def wait_for_weights(sending: Sequence[Any], servers: Sequence[Any], every: floa
 
 @contextmanager
 def first_error() -> Iterator[None]:
-    """Raise, instead of a BufferError, the error before it. When a transfer of weights fails, verl closes shared memory
-    that the failed frame still uses, and Python refuses."""
+    """Raise the error that came before a BufferError in its place. When a transfer of weights fails, verl closes shared
+    memory that is still in use, and Python answers with a BufferError."""
     try:
         yield
     except BufferError as error:

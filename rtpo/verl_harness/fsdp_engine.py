@@ -37,8 +37,8 @@ _verl_schedule = fsdp.FSDPEngine._build_lr_scheduler
 
 
 def micro_batches(data: TensorDict, *arguments: Any, **named: Any) -> tuple[Any, Any]:
-    """In place of verl's: the micro-batches that the driver dealt out, equally many on every rank, since FSDP gathers
-    weights for each. Rows of stock verl are not dealt out, and take verl's own path."""
+    """In place of verl's: divide rows into the micro-batches that the driver chose. All ranks have the same number,
+    since FSDP gathers weights for each. Rows without the driver's choice, of stock verl, are left to verl."""
     if not _is_dealt(data):
         return _verl_micro_batches(data, *arguments, **named)
     batch = data["batch"].cpu()

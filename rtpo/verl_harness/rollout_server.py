@@ -44,10 +44,10 @@ class EmbeddedServer:
         self, model_path: str, seed: int, threads: int, cache_tokens: int, max_tokens: int, dtype: str
     ) -> None:
         torch.set_num_threads(threads)
-        # the tokenizer's, as everywhere here: a config may name several ids that end a turn
+        # one id, of the tokenizer; a model's config may name several that end a turn
         stop_id = int(AutoTokenizer.from_pretrained(model_path).eos_token_id)
-        config, numbers = AutoConfig.from_pretrained(model_path), PrecisionType.to_dtype(dtype)
-        self._decoder = Decoder(config, {stop_id}, cache_tokens, numbers)
+        config, torch_dtype = AutoConfig.from_pretrained(model_path), PrecisionType.to_dtype(dtype)
+        self._decoder = Decoder(config, {stop_id}, cache_tokens, torch_dtype)
         self._seed = seed
         self._max_tokens = max_tokens
         self._generate_seconds = 0.0

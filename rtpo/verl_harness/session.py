@@ -57,7 +57,9 @@ TOKEN_SOURCES = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 """environment variables that set Ray's authentication; without them a run makes its own token"""
 
 _started: tuple[Any, ...] | None = None
+"""the machine that this process started Ray with, from the profile"""
 _open: "tuple[dict[str, Any], VerlBackend] | None" = None
+"""the live backend, after the settings that it cannot change"""
 
 
 def open_backend(config: RunConfig) -> "VerlBackend":
@@ -94,7 +96,7 @@ def open_backend(config: RunConfig) -> "VerlBackend":
 def settings_of(config: RunConfig) -> DictConfig:
     """verl's settings for a run, after all checks that need no Ray. Raises ConfigError, and MachineError if shared
     memory has no room."""
-    os.environ.update(_platform(config.profile))
+    os.environ.update(_platform_variables(config.profile))
     from rtpo.verl_harness.settings import check_settings, fit_bucket, verl_settings
 
     if config.profile.precision == "bf16" and config.profile.platform == "cpu" and not has_bf16():
@@ -119,7 +121,8 @@ def close_backend() -> None:
 
 @contextmanager
 def closed_on_failure() -> Iterator[None]:
-    """End the backend and Ray if a run inside fails, except by its input or a stop. The next run starts new ones."""
+    """End the backend and Ray after an error in this context, except an invalid input or a stop. The next run starts
+    new ones."""
     try:
         yield
     except (ConfigError, DataError, Stopped):
@@ -186,7 +189,7 @@ def start_ray(profile: ProfileConfig) -> None:
         close_session()
     _started = machine
     print("starting Ray, the trainer and the rollout engine", flush=True)
-    environment = _platform(profile) | worker_variables() | RAY_ENVIRONMENT
+    environment = _platform_variables(profile) | worker_variables() | RAY_ENVIRONMENT
     environment |= {"OMP_NUM_THREADS": str(profile.threads), SOCKETS: uuid.uuid4().hex[:12]}
     os.environ.update(environment)
     address = os.environ.get("RAY_ADDRESS")
@@ -247,19 +250,19 @@ def _held_interrupts() -> Iterator[None]:
     """Delay Ctrl-C and SIGTERM until Ray has started: during the start they may lock its client for ever."""
     heard: list[int] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    heeded = {number: handler for number, handler in handlers.items() if callable(handler)}
-    for number in heeded:
+    replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in replaced:
         signal.signal(number, lambda number, _: heard.append(number))
     try:
         yield
     finally:
-        for number, handler in heeded.items():  # Ray's own handler of SIGTERM would abort
+        for number, handler in replaced.items():  # Ray's own handler of SIGTERM would abort
             signal.signal(number, handler)
     if heard:
         raise KeyboardInterrupt(*(["SIGTERM"] if signal.SIGTERM in heard else []))
 
 
-def _platform(profile: ProfileConfig) -> dict[str, str]:
+def _platform_variables(profile: ProfileConfig) -> dict[str, str]:
     is_cpu = profile.platform == "cpu"
     return {
         "VERL_PLATFORM": "cpu" if is_cpu else "nvidia",

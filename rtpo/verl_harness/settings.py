@@ -75,9 +75,9 @@ def check_settings(settings: DictConfig) -> None:
             ) from error
 
 
-def fit_bucket(settings: DictConfig, model: str, named: int | None) -> None:
-    """Set the size of the buckets that carry weights to vLLM's CPU build: the model's largest tensor, or `named`
-    megabytes. Raises ConfigError if `named` is too small, and MachineError if shared memory has too little room."""
+def fit_bucket(settings: DictConfig, model: str, megabytes: int | None) -> None:
+    """Set the size of the buckets that carry weights to vLLM's CPU build; None: that of the model's largest tensor.
+    Raises ConfigError if `megabytes` is too small, and MachineError if shared memory has too little room."""
     rollout = settings.actor_rollout_ref.rollout
     key = "rollout.checkpoint_engine.update_weights_bucket_megabytes"
     from verl.utils.torch_dtypes import PrecisionType  # its import decides verl's platform
@@ -85,11 +85,12 @@ def fit_bucket(settings: DictConfig, model: str, named: int | None) -> None:
     width = PrecisionType.to_dtype(rollout.dtype).itemsize
     largest = max(shape.numel() for shape in shapes_of(AutoConfig.from_pretrained(model)).values())
     needed = -(-largest * width // 2**20)
-    if named is not None and named < needed:
+    if megabytes is not None and megabytes < needed:
         raise ConfigError(
-            f"verl.actor_rollout_ref.{key} is {named} and the largest tensor of {model} has {needed} MiB: leave it out."
+            f"verl.actor_rollout_ref.{key} is {megabytes} and the largest tensor of {model} has {needed} MiB: leave it "
+            "out."
         )
-    rollout.checkpoint_engine.update_weights_bucket_megabytes = bucket = named or needed
+    rollout.checkpoint_engine.update_weights_bucket_megabytes = bucket = megabytes or needed
     if SHARED_MEMORY.exists() and (free := shutil.disk_usage(SHARED_MEMORY).free >> 20) < bucket:
         raise MachineError(
             f"weights go to vLLM through {bucket} MiB of shared memory and {SHARED_MEMORY} has {free} free: make room "
@@ -103,7 +104,7 @@ def shapes_of(config: PretrainedConfig) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
-def socket_word(job: str) -> str:
+def unique_job_id(job: str) -> str:
     """Ray's job id with a suffix that differs for every start of Ray."""
     return f"{job}-{os.environ[SOCKETS]}"
 

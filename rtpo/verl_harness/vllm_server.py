@@ -26,13 +26,14 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from rtpo.core.names import counted
 from rtpo.errors import ConfigError, DataError, InfrastructureError, StaleEngine
 from rtpo.verl_harness.engines import largest_logprobs
-from rtpo.verl_harness.settings import socket_word
+from rtpo.verl_harness.settings import unique_job_id
 
 AGAIN = "See the log in Ray's session folder, and start the run again to go on from its last save."
 
 
 @contextmanager
 def _engine_alive() -> Iterator[None]:
+    """Turn vLLM's EngineDeadError into an InfrastructureError."""
     try:
         yield
     except EngineDeadError as error:
@@ -74,7 +75,7 @@ class WatchedEngine:
         watched = self._watched[request_id]
         if watched.top_logprobs:
             sampling_params.logprobs = watched.top_logprobs
-        # nothing reads an output for each token; only verl's abort_all_requests would, and nothing calls it
+        # only the finished output is read; verl's abort_all_requests would need one for each token, but is never called
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         async for answer in self._engine.generate(prompt, sampling_params, request_id, **options):
             watched.answer = answer
@@ -102,7 +103,7 @@ class VllmServer(vLLMHttpServer):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         # vLLM's workers name their end of the socket after this
-        os.environ["VERL_RAY_JOB_ID"] = socket_word(os.environ["VERL_RAY_JOB_ID"])
+        os.environ["VERL_RAY_JOB_ID"] = unique_job_id(os.environ["VERL_RAY_JOB_ID"])
 
     def _get_worker_extension_cls(self) -> str:
         name = "ReloadingWorker" if get_device_name() == "cpu" else "CheckedWorker"
@@ -131,8 +132,8 @@ class VllmServer(vLLMHttpServer):
             raise self.failure from error
 
     async def check_workers(self) -> None:
-        """Raise the error of the last call of vLLM's workers: verl's sender of weights would wait for their answer for
-        ever."""
+        """Raise the error of the last call of vLLM's workers, if it failed. verl's sender of weights would wait for
+        their answer for ever."""
         if self.failure is not None:
             raise self.failure
 

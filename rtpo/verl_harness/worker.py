@@ -23,14 +23,14 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 from rtpo.core.files import HashedFile
 from rtpo.core.losses import TokenBatch, loss
 from rtpo.verl_harness.memory import give_back
-from rtpo.verl_harness.settings import LOOPBACK, socket_word
+from rtpo.verl_harness.settings import LOOPBACK, unique_job_id
 
 
 def row_loss(model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
     """`rtpo.core.losses.loss` on a micro-batch in verl's no-padding layout.
 
-    Position t of `log_probs` is the log-prob of id t + 1, so the fields that describe an id are rolled back by one; a
-    row's first id is never trained, so nothing leaks into the row before.
+    Position t of `log_probs` is the log-prob of id t + 1, so fields of ids are rolled back by one. No field reaches the
+    row before, since a row's first id is never trained.
     """
     mask = torch.roll(data["mask"].values(), -1).bool()
 
@@ -63,8 +63,8 @@ def save_hashed(value: Any, path: str) -> None:
     hashed.note(Path(path))
 
 
-def as_served(weights: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
-    """Cast weights to the engine's dtype, in which the trainer computes too; FSDP2 rounds the same. verl sends the
+def cast_weights(weights: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
+    """Cast weights to the engine's dtype, as FSDP2 does for the trainer's forward pass. verl alone sends the
     optimizer's fp32 weights: twice the bytes, and a bucket would not hold the embeddings of an 8B model."""
     for name, weight in weights:
         yield name, weight.to(dtype)
@@ -92,8 +92,8 @@ class AgentWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)  # type: ignore[attr-defined]
     def start(self) -> None:
         """Build model, optimizer and rollout adapter, and train with `row_loss`."""
-        # verl's own start, a no-op after this one, ignores the timeout in its settings. On a CPU it asks for
-        # "cpu:gloo,cpu:gloo", which torch refuses
+        # in place of verl's own start of the process group, which then does nothing: it ignores the timeout in its
+        # settings, and on a CPU asks for "cpu:gloo,cpu:gloo", which torch refuses
         is_cpu = get_device_name() == "cpu"
         backend = "cpu:gloo" if is_cpu else None
         timeout = None if is_cpu else self.config.nccl_timeout
@@ -106,9 +106,9 @@ class AgentWorker(ActorRolloutRefWorker):
         adapter: Any = self.rollout
         if hasattr(adapter, "zmq_handle"):  # vLLM's adapter: where its workers listen
             job = ray.get_runtime_context().get_job_id()
-            adapter.zmq_handle = adapter.zmq_handle.replace(job, socket_word(job))
+            adapter.zmq_handle = adapter.zmq_handle.replace(job, unique_job_id(job))
         send, dtype = adapter.update_weights, PrecisionType.to_dtype(self.config.rollout.dtype)
-        adapter.update_weights = lambda weights, **options: send(as_served(weights, dtype), **options)
+        adapter.update_weights = lambda weights, **options: send(cast_weights(weights, dtype), **options)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
     def restart(self, optimizer: DictConfig) -> None:
@@ -130,7 +130,7 @@ class AgentWorker(ActorRolloutRefWorker):
     def train(self, data: TensorDict) -> TensorDict:
         """Take one optimizer step as verl's `update_actor` does. verl drops the forward pass's values for each id; here
         they are returned with `return_model_output`."""
-        engine = self._prepared(data)
+        engine = self._engine_for(data)
         with engine.train_mode():
             output = engine.train_batch(data, row_loss)
         output["metrics"]["lr"] = engine.lr_scheduler_step()
@@ -142,7 +142,7 @@ class AgentWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def warm_up(self, data: TensorDict) -> TensorDict:
-        """Run both passes over a mini-batch and discard the results."""
+        """Run forward and backward passes over a mini-batch and discard the results."""
         with self._gradient_of(data):
             return tu.get_tensordict({"done": torch.ones(1)})
 
@@ -156,15 +156,15 @@ class AgentWorker(ActorRolloutRefWorker):
     @contextmanager
     def _gradient_of(self, data: TensorDict) -> Iterator[Any]:
         """The actor's engine while it holds the gradient of a mini-batch's loss; no step is taken."""
-        engine = self._prepared(data)
+        engine = self._engine_for(data)
         with engine.train_mode():
             engine.optimizer_zero_grad()
             engine.forward_backward_batch(data, row_loss)
             yield engine
             engine.optimizer_zero_grad()
 
-    def _prepared(self, data: TensorDict) -> Any:
-        """The actor's engine. Its batching settings are added to `data`, where it expects them."""
+    def _engine_for(self, data: TensorDict) -> Any:
+        """The actor's engine, after adding its batching settings to `data`, where it expects them."""
         config = self.actor.engine_config
         names = ("use_remove_padding", "use_fused_kernels", "use_dynamic_bsz", "max_token_len_per_gpu")
         tu.assign_non_tensor(data, **{name: getattr(config, name) for name in (*names, "micro_batch_size_per_gpu")})
