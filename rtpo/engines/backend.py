@@ -26,7 +26,7 @@ class StepResult:
 
     grad_norm: float  # before clipping
     loss: float
-    sums: Mapping[str, float]  # as `rtpo.core.losses` reports them
+    sums: Mapping[str, float]  # sums over tokens for the log, such as of clipped tokens (`rtpo.core.losses`)
     lr: float  # that the step used
     computed_tokens: int  # as in `TokenScores`
     scores: TokenScores | None = None  # if requested: of the step's own forward pass, under the weights before it
@@ -55,9 +55,11 @@ class Backend(Protocol):
         ...
 
     def score(self, packed: Packed, *, apart: bool = False, shift: int = 0) -> TokenScores:
-        """Score a packed batch's trained tokens. Two options serve comparisons. `apart` computes each row by itself.
-        `shift` is added to all positions, which changes rounding only. Raises ConfigError for a shift if positions are
-        not rotary."""
+        """Score a packed batch's trained tokens. The options are for checks of the scores.
+
+        apart: compute each row by itself, not as part of a tree.
+        shift: add it to all positions; changes rounding only. Raises ConfigError if positions are not rotary.
+        """
         ...
 
     def reference(self, packed: Packed) -> TokenScores:

@@ -39,22 +39,22 @@ LARGE_MODEL_ROWS: Final = 256
 FEW_ROWS: Final = 32
 """fewer rows are not split among threads: a step costs hardly less for them"""
 BLOCK_BYTES: Final = 1 << 30
-"""most bytes of keys and values in blocks that run together, as if no context were shared. A block of one row may have
-more. While blocks run, contexts' keys and values exist twice: as prompts, and in the blocks' lines"""
+"""most bytes of keys and values in blocks that run at the same time, counted as if no rows shared a context. A block of
+one row may have more. The prompts of running blocks take memory too"""
 KEEP_ROWS: Final = 0.85
 """finished rows are dropped when fewer than this share is running: dropping copies the cache"""
 
 
-_Each = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterable[Any]]
-"""`starmap`, or the same over threads"""
+_StarMap = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterable[Any]]
+"""`itertools.starmap`, or one that runs on several threads"""
 
 
 class _Rows:
     """The rows of a block that are still running, one entry a row.
 
-    Rows that share a context multiply its keys in one product. They stand in a grid of [C, width] places. A line of the
-    grid holds one context's keys and values; a context of many rows has several lines, each with a copy. If each line
-    has one row, it also holds the row's outputs, and one product covers all.
+    Rows that share a context are multiplied with its keys in one product. For this, rows have places in a grid. Each
+    line of the grid has one context's keys and values and up to `width` of its rows; a context of more rows has several
+    lines, each with a copy. If every line has one row, it also holds the row's outputs, and one product covers both.
     """
 
     def __init__(self, requests: Sequence[Request], context: Indices, prompts: Sequence[Prompt]) -> None:
@@ -69,21 +69,21 @@ class _Rows:
         self.running = torch.ones(len(requests), dtype=torch.bool)
         outputs = int(self.limits.max())
         self._is_sliced = dtype == torch.float32
-        """whether products take only the columns so far: float32 is read in place, oneDNN copies other types"""
+        """whether to multiply only the columns in use: a slice is free in float32, but oneDNN copies other types"""
         self._ahead = torch.full((outputs,), -torch.inf, dtype=dtype)
-        """added to scores of outputs: -inf for those that are not drawn yet"""
+        """mask of outputs, added to scores: -inf for outputs that are not drawn yet"""
         self._own: tuple[Tensor, Tensor] | None = None
         """keys and values of outputs, shaped as `keys` and `values` with B for C; None if lines hold them"""
-        room = outputs
+        output_columns = outputs
         if len(requests) > contexts:
-            room = 0
+            output_columns = 0
             self._own = (
                 torch.zeros(layers, len(requests), kv_heads, size, outputs, dtype=dtype),
                 torch.zeros(layers, len(requests), kv_heads, outputs, size, dtype=dtype),
             )
-        self.keys = torch.zeros(layers, contexts, kv_heads, size, self._columns + room, dtype=dtype)
+        self.keys = torch.zeros(layers, contexts, kv_heads, size, self._columns + output_columns, dtype=dtype)
         """[layers, C, kv heads, D, P and outputs], transposed so that both products read along the last"""
-        self.values = torch.zeros(layers, contexts, kv_heads, self._columns + room, size, dtype=dtype)
+        self.values = torch.zeros(layers, contexts, kv_heads, self._columns + output_columns, size, dtype=dtype)
         """[layers, C, kv heads, P and outputs, D]"""
         for place, prompt in enumerate(prompts):
             keys, values = prompt.kv.unbind(1)
@@ -105,8 +105,8 @@ class _Rows:
         place = first_place[context] + np.arange(len(context)) - first_row[context]
         self.place = torch.from_numpy(place) if len(place) < lines.sum() * self.width else None
         """[B] the place of each row, by context; None if rows fill the grid"""
-        held = {int(line): i for i, line in reversed(list(enumerate(self._lines)))}
-        source = [held[int(context)] for context in np.repeat(used, lines)]
+        line_of_context = {int(line): i for i, line in reversed(list(enumerate(self._lines)))}
+        source = [line_of_context[int(context)] for context in np.repeat(used, lines)]
         if source != list(range(len(self._lines))):
             self.keys = self.keys.index_select(1, torch.tensor(source))
             self.values = self.values.index_select(1, torch.tensor(source))
@@ -264,13 +264,13 @@ class Decoder:
         threads = 1 if self._is_large else torch.get_num_threads()
         blocks = list(self._blocks(requests, threads))
         generations: dict[int, Generation] = {}
-        with _workers(threads if len(blocks) > 1 else 1) as each:
+        with _workers(threads if len(blocks) > 1 else 1) as run_all:
             for first in range(0, len(blocks), threads):
-                together = blocks[first : first + threads]
-                contexts = [requests[i].context_ids for block in together for i in block]
-                prompts = self._prefilled({ids.tobytes(): ids for ids in contexts}, threads, each)
-                jobs = [([requests[i] for i in block], prompts) for block in together]
-                for block, done in zip(together, each(self._run, jobs), strict=True):
+                running_blocks = blocks[first : first + threads]
+                contexts = [requests[i].context_ids for block in running_blocks for i in block]
+                prompts = self._prefilled({ids.tobytes(): ids for ids in contexts}, threads, run_all)
+                jobs = [([requests[i] for i in block], prompts) for block in running_blocks]
+                for block, done in zip(running_blocks, run_all(self._run, jobs), strict=True):
                     generations.update(zip(block, done, strict=True))
         self.requested_tokens += sum(len(request.context_ids) for request in requests)
         self.generated_tokens += sum(len(generation.output_ids) for generation in generations.values())
@@ -297,7 +297,7 @@ class Decoder:
 
     def _blocks(self, requests: Sequence[Request], threads: int) -> Iterator[list[int]]:
         """Indices of the requests of each block, by context length, with equal contexts side by side."""
-        most = LARGE_MODEL_ROWS if self._is_large else min(BLOCK_ROWS, max(FEW_ROWS, -(-len(requests) // threads)))
+        most_rows = LARGE_MODEL_ROWS if self._is_large else min(BLOCK_ROWS, max(FEW_ROWS, -(-len(requests) // threads)))
         most_bytes = BLOCK_BYTES // threads
         contexts = [request.context_ids for request in requests]
         # as if no context were shared
@@ -309,7 +309,7 @@ class Decoder:
         for i in sorted(range(len(requests)), key=lambda i: (len(contexts[i]), contexts[i].tobytes())):
             needed = len(contexts[i]) + requests[i].sampling.max_tokens
             columns = max(columns, needed)
-            if len(block) == most or (block and (len(block) + 1) * columns * column_bytes > most_bytes):
+            if len(block) == most_rows or (block and (len(block) + 1) * columns * column_bytes > most_bytes):
                 yield block
                 block, columns = [], needed
             block.append(i)
@@ -364,15 +364,15 @@ class Decoder:
         logits = torch.stack([prompt.logits for prompt in prompts])
         return _Rows(requests, context, prompts), logits[torch.from_numpy(context)]
 
-    def _prefilled(self, contexts: Mapping[bytes, Ids], threads: int, each: _Each) -> dict[bytes, Prompt]:
+    def _prefilled(self, contexts: Mapping[bytes, Ids], threads: int, run_all: _StarMap) -> dict[bytes, Prompt]:
         """The prompts of contexts; those the cache lacks are computed, in pieces."""
         cached = {key: prompt for key in contexts if (prompt := self._prompts.get(key))}
         missing = [key for key in contexts if key not in cached]
         rows = [contexts[key] for key in missing]
-        begun = self._prompts.beginnings(rows)
-        parts = pieces(rows, [0 if kv is None else kv.shape[2] for kv in begun], threads) if rows else []
-        jobs = [([rows[i] for i in piece], [begun[i] for i in piece]) for piece in parts]
-        for piece, (prompts, computed) in zip(parts, each(partial(prefill, self._model), jobs), strict=True):
+        cached_kv = self._prompts.beginnings(rows)
+        parts = pieces(rows, [0 if kv is None else kv.shape[2] for kv in cached_kv], threads) if rows else []
+        jobs = [([rows[i] for i in piece], [cached_kv[i] for i in piece]) for piece in parts]
+        for piece, (prompts, computed) in zip(parts, run_all(partial(prefill, self._model), jobs), strict=True):
             self.prefilled_tokens += computed
             cached.update(zip((missing[i] for i in piece), prompts, strict=True))
         for key in missing:
@@ -381,7 +381,7 @@ class Decoder:
 
 
 @contextmanager
-def _workers(threads: int) -> Iterator[_Each]:
+def _workers(threads: int) -> Iterator[_StarMap]:
     """A `starmap` over `threads` threads. On each, torch's operators use one thread, because several would slow a small
     model down."""
     if threads == 1:

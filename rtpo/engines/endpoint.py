@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server as an engine, for evaluation alone: nothing is trained on what it says.
+"""An OpenAI-compatible server as an engine, for evaluation only.
 
 `POST {url}/completions` takes the ids of c_k as the prompt. Servers in vLLM's dialect return the sampled
 ids; others return only the text, which is tokenised.
@@ -97,7 +97,7 @@ class EndpointEngine:
             ) from error
 
     def _remedy(self, status: int | None) -> str:
-        """What helps when the first request fails. status: of the reply, if there was one."""
+        """What the user can do when the first request fails. status: HTTP status of the reply, if there was one."""
         if status == 404:
             return (
                 "Correct checkpoint, below which the server must have /completions (chat/completions alone takes no "
@@ -140,8 +140,8 @@ class EndpointEngine:
             stopped = bool(stop_text) or choice["finish_reason"] == "stop"
         else:
             _check_ids(ids, request.sampling.max_tokens)
-            seen = choice.get("prompt_token_ids")
-            if seen is not None and seen != request.context_ids.tolist():
+            prompt_ids = choice.get("prompt_token_ids")
+            if prompt_ids is not None and prompt_ids != request.context_ids.tolist():
                 raise ValueError("the server saw another prompt than the ids it was sent")
             stopped = choice["finish_reason"] == "stop" or ids[-1:] == [stop_id]
             if stop_id in ids:

@@ -59,8 +59,10 @@ class PromptCache:
         return self._prompts.get(key)
 
     def beginnings(self, contexts: Sequence[Ids]) -> list[Tensor | None]:
-        """For each context, keys and values of the longest cached prompt that begins it; None without one. This does
-        not count as use: the longer context replaces that prompt, as a dialogue's next turn does."""
+        """For each context, keys and values of the longest cached prompt that it begins with, or None.
+
+        Such a prompt does not become recently used: a dialogue's next turn replaces it.
+        """
         lengths = sorted(self._of_length, reverse=True)
 
         def longest(context: Ids) -> Tensor | None:
@@ -86,59 +88,59 @@ class PromptCache:
                 del self._of_length[dropped]
 
 
-def pieces(rows: Sequence[Ids], known: Sequence[int], threads: int) -> list[list[int]]:
+def pieces(rows: Sequence[Ids], cached_lengths: Sequence[int], threads: int) -> list[list[int]]:
     """Split contexts into pieces to prefill together: neighbours in depth-first order. Ids that two pieces share are
     computed in both.
 
-    known: how many ids of each context are cached.
+    cached_lengths: how many ids of each context are cached.
     """
     order, shared = depth_first(rows)
-    new = [len(rows[i]) - max(common, known[i]) for i, common in zip(order, shared.tolist(), strict=True)]
+    new = [len(rows[i]) - max(common, cached_lengths[i]) for i, common in zip(order, shared.tolist(), strict=True)]
     # equally many pieces for each thread, so that none waits
     count = threads * -(-sum(new) // (threads * PREFILL_TOKENS))
     size = max(FEW_TOKENS, -(-sum(new) // count))
     groups: list[list[int]] = [[]]
-    held = 0
+    size_so_far = 0
     for i, added in zip(order, new, strict=True):
-        if held >= size:
+        if size_so_far >= size:
             groups.append([])
-            held, added = 0, len(rows[i]) - known[i]
+            size_so_far, added = 0, len(rows[i]) - cached_lengths[i]
         groups[-1].append(i)
-        held += added
+        size_so_far += added
     return groups
 
 
 @torch.inference_mode()
-def prefill(model: Transformer, contexts: Sequence[Ids], begun: Sequence[Tensor | None]) -> tuple[list[Prompt], int]:
-    """Prefill distinct contexts; return their prompts and the number of tokens computed. begun: keys and values of the
-    ids that contexts begin with, if cached.
+def prefill(
+    model: Transformer, contexts: Sequence[Ids], cached_kv: Sequence[Tensor | None]
+) -> tuple[list[Prompt], int]:
+    """Prefill distinct contexts, computing shared ids once. Returns their prompts and the number of tokens computed.
 
-    Shared ids are computed once, cached ids not again. The new nodes of the contexts' tree are packed, and each attends
-    along the path of one context.
+    cached_kv: keys and values of the ids that a context begins with, if they are cached.
     """
     nodes = tree(contexts)
     paths = np.split(nodes.path, np.cumsum([len(ids) for ids in contexts])[:-1])
     kv = torch.empty(model.layers, 2, len(nodes.ids), model.kv_heads, model.head_size, dtype=model.dtype)
     is_new = np.ones(len(nodes.ids), np.bool_)
     context_of = np.empty(len(nodes.ids), np.int64)
-    for number, (path, cached) in enumerate(zip(paths, begun, strict=True)):
+    for number, (path, cached) in enumerate(zip(paths, cached_kv, strict=True)):
         context_of[path] = number
         if cached is not None:
-            known = path[: cached.shape[2]]
-            is_new[known] = False
-            kv.index_copy_(2, torch.from_numpy(known), cached)
+            cached_nodes = path[: cached.shape[2]]
+            is_new[cached_nodes] = False
+            kv.index_copy_(2, torch.from_numpy(cached_nodes), cached)
     last = np.array([path[-1] for path in paths])
     is_new[last] = True  # for its logits
     new = np.flatnonzero(is_new)
-    every = _attention_batches(new, context_of[new], nodes.depth, paths)
-    final = _attention_batches(last, np.arange(len(paths)), nodes.depth, paths)
+    all_batches = _attention_batches(new, context_of[new], nodes.depth, paths)
+    last_batches = _attention_batches(last, np.arange(len(paths)), nodes.depth, paths)
     new_nodes, keep = torch.from_numpy(new), torch.from_numpy(np.searchsorted(new, last))
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         kv[layer].index_copy_(1, new_nodes, torch.stack([k, v]))
         is_last = layer == model.layers - 1  # only the logits after a context are needed
         q = q.index_select(0, keep) if is_last else q
-        batches, back = final if is_last else every
+        batches, position_of_query = last_batches if is_last else all_batches
         mixed = []
         for batch in batches:
             query = _gathered(q, batch.queries)
@@ -148,7 +150,7 @@ def prefill(model: Transformer, contexts: Sequence[Ids], begun: Sequence[Tensor 
                 query, key, value, mask, is_causal=mask is None, scale=1.0, enable_gqa=True
             )
             mixed.append(out.transpose(1, 2).flatten(0, 1).flatten(1))
-        return torch.cat(mixed).index_select(0, back)
+        return torch.cat(mixed).index_select(0, position_of_query)
 
     ids, positions = torch.from_numpy(nodes.ids[new]).long(), torch.from_numpy(nodes.depth[new])
     logits = model.logits(ids, positions, attend, keep)
@@ -168,34 +170,38 @@ class _AttentionBatch(NamedTuple):
 def _attention_batches(
     queries: Indices, context_of: Indices, depth: Indices, paths: Sequence[Indices]
 ) -> tuple[list[_AttentionBatch], Tensor]:
-    """Batch queries for attention. queries: [Q] nodes. context_of: [Q] the context along whose path each attends.
-    depth: of nodes. Also returns [Q], the position of each query in the concatenated batches."""
+    """Batch queries for attention. Also returns [Q], the position of each query in the concatenated batches.
+
+    queries: [Q] nodes of the tree.
+    context_of: [Q] the context along whose path each query attends.
+    depth: of each node.
+    """
     order = np.argsort(context_of, kind="stable")
-    own = np.split(order, np.searchsorted(context_of[order], np.arange(1, len(paths))))
-    batches, back, start = [], np.empty(len(queries), np.int64), 0
-    for together in _alike([len(chosen) for chosen in own], [len(path) for path in paths]):
-        chosen, is_query = _padded([own[number] for number in together])
-        path, _ = _padded([paths[number] for number in together])
-        back[chosen[is_query]] = start + np.flatnonzero(is_query)
-        start += chosen.size
+    queries_of_context = np.split(order, np.searchsorted(context_of[order], np.arange(1, len(paths))))
+    batches, position_of_query, start = [], np.empty(len(queries), np.int64), 0
+    for group in _group_by_length([len(members) for members in queries_of_context], [len(path) for path in paths]):
+        members, is_query = _padded([queries_of_context[number] for number in group])
+        path, _ = _padded([paths[number] for number in group])
+        position_of_query[members[is_query]] = start + np.flatnonzero(is_query)
+        start += members.size
         mask = None
-        if chosen.shape != path.shape or not is_query.all():
-            is_ahead = np.arange(path.shape[1]) > depth[queries[chosen]][:, None, :, None]
+        if members.shape != path.shape or not is_query.all():
+            is_ahead = np.arange(path.shape[1]) > depth[queries[members]][:, None, :, None]
             mask = torch.from_numpy(np.where(is_ahead, np.float32(-np.inf), np.float32(0.0)))
-        batches.append(_AttentionBatch(torch.from_numpy(chosen), torch.from_numpy(path), mask))
-    return batches, torch.from_numpy(back)
+        batches.append(_AttentionBatch(torch.from_numpy(members), torch.from_numpy(path), mask))
+    return batches, torch.from_numpy(position_of_query)
 
 
-def _alike(queries: Sequence[int], keys: Sequence[int]) -> list[list[int]]:
-    """Batch the contexts that have queries, by their number of keys. A batch has at most BATCH_SCORES scores, padding
-    included, or one context."""
+def _group_by_length(queries: Sequence[int], keys: Sequence[int]) -> list[list[int]]:
+    """Group the contexts that have queries, by their number of keys. A group has one context, or at most BATCH_SCORES
+    scores, padding included."""
     batches: list[list[int]] = []
-    most = 0
+    most_queries = 0
     for number in sorted(np.flatnonzero(queries).tolist(), key=lambda number: (keys[number], queries[number])):
-        most = max(most, queries[number])
-        if not batches or (len(batches[-1]) + 1) * most * keys[number] > BATCH_SCORES:
+        most_queries = max(most_queries, queries[number])
+        if not batches or (len(batches[-1]) + 1) * most_queries * keys[number] > BATCH_SCORES:
             batches.append([])
-            most = queries[number]
+            most_queries = queries[number]
         batches[-1].append(number)
     return batches
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from rtpo.engines.base import Request
 from rtpo.errors import NonFinite
 
-ALL = torch.iinfo(torch.int64).max
+NO_LIMIT = torch.iinfo(torch.int64).max
 LARGE_VOCABULARY = 4096
 """vocabularies of at least this size are summed in chunks, and only one chunk is searched token by token"""
 CHUNK = 256
@@ -24,13 +24,13 @@ class Sampler:
         self._temperature = torch.tensor([[s.temperature] for s in sampling], dtype=torch.float32)
         self._greedy = self._temperature[:, 0] == 0
         self._temperature[self._greedy] = 1.0
-        self._top_k = torch.tensor([ALL if s.top_k == -1 else s.top_k for s in sampling])
+        self._top_k = torch.tensor([NO_LIMIT if s.top_k == -1 else s.top_k for s in sampling])
         self._top_p = torch.tensor([torch.inf if s.top_p == 1.0 else s.top_p for s in sampling])
         self._uniforms = uniforms([request.seed for request in requests], max(s.max_tokens for s in sampling))
         self._index()
 
     def _index(self) -> None:
-        truncated = (self._top_k < ALL) | (self._top_p < 1.0)
+        truncated = (self._top_k < NO_LIMIT) | (self._top_p < 1.0)
         self._truncated = (truncated & ~self._greedy).nonzero()[:, 0]
         self._any_greedy = bool(self._greedy.any())
         self._is_plain = bool((self._temperature == 1.0).all())
@@ -65,10 +65,9 @@ class Sampler:
 
 
 def _inverted(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Find where the running sum of weights [B, n] reaches the share `uniform` [B, 1] of its total. Returns the index,
-    and the share of that index's weight that the sum includes: both [B, 1].
+    """Draw an index from weights [B, n] by inverting their running sum at `uniform` [B, 1], in [0, 1 - 2**-52].
 
-    A uniform is at most 1 - 2**-52, so that the share is less than the whole and a weight of 0 is never drawn.
+    Returns the index and what is left of the uniform within its weight, again in [0, 1): both [B, 1].
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     target = uniform * cumulative[:, -1:]
@@ -107,7 +106,7 @@ def uniforms(seeds: Sequence[int], count: int) -> Tensor:
 
 
 def truncate(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """Scores [B, V], -inf where cut: kept are the `top_k` [B] largest, and of these the fewest of mass `top_p` [B].
+    """Set scores [B, V] to -inf outside the `top_k` [B] largest and the smallest set of these with mass `top_p` [B].
 
     Of equal scores the lower id counts as larger. A `top_p` above 1 keeps all.
     """

@@ -23,7 +23,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
-MEMBERS: Final = ("qwen3", "qwen2", "llama")
+MODEL_TYPES: Final = ("qwen3", "qwen2", "llama")
 """supported model types"""
 
 
@@ -49,11 +49,11 @@ class Architecture:
 
 
 def architecture_of(config: PreTrainedConfig) -> Architecture:
-    """The architecture of a config. Raises ConfigError for what is not supported, naming the field."""
-    kind: str = config.model_type
+    """Read the architecture from a config. Raises ConfigError naming a field that is not supported."""
+    model_type: str = config.model_type
     rope: dict[str, Any] = dict(getattr(config, "rope_parameters", None) or {})
-    unsupported = {"model_type": kind not in MEMBERS}
-    if kind in MEMBERS:  # other types lack these fields
+    unsupported = {"model_type": model_type not in MODEL_TYPES}
+    if model_type in MODEL_TYPES:  # other types lack these fields
         unsupported = {
             "use_sliding_window": getattr(config, "use_sliding_window", False),
             "layer_types": any(layer != "full_attention" for layer in getattr(config, "layer_types", None) or ()),
@@ -64,7 +64,7 @@ def architecture_of(config: PreTrainedConfig) -> Architecture:
         if is_unsupported:
             raise ConfigError(
                 f"{name} is {getattr(config, name)!r}: the embedded engine computes models of the types "
-                f"{', '.join(MEMBERS)}, with full attention, silu and default RoPE."
+                f"{', '.join(MODEL_TYPES)}, with full attention, silu and default RoPE."
             )
     heads = config.num_attention_heads
     has_bias = bool(getattr(config, "attention_bias", False))
@@ -80,9 +80,9 @@ def architecture_of(config: PreTrainedConfig) -> Architecture:
         norm_eps=config.rms_norm_eps,
         rope_theta=rope["rope_theta"],
         has_tied_embeddings=config.tie_word_embeddings,
-        has_qk_norm=kind == "qwen3",
-        has_qkv_bias=kind == "qwen2" or has_bias,  # Qwen2 always has them, and no field says so
-        has_output_bias=kind != "qwen2" and has_bias,
+        has_qk_norm=model_type == "qwen3",
+        has_qkv_bias=model_type == "qwen2" or has_bias,  # Qwen2 always has them, and no field says so
+        has_output_bias=model_type != "qwen2" and has_bias,
         has_mlp_bias=bool(getattr(config, "mlp_bias", False)),
     )
 
@@ -112,20 +112,20 @@ class Transformer:
     that is not supported, naming the field."""
 
     def __init__(self, config: PreTrainedConfig, dtype: torch.dtype = torch.float32) -> None:
-        self.architecture = member = architecture_of(config)
+        self.architecture = architecture = architecture_of(config)
         self.dtype = dtype
-        self.layers, self.heads, self.kv_heads = member.layers, member.heads, member.kv_heads
-        self.head_size = size = member.head_size
+        self.layers, self.heads, self.kv_heads = architecture.layers, architecture.heads, architecture.kv_heads
+        self.head_size = size = architecture.head_size
         exponents = torch.arange(0, size, 2, dtype=torch.int64).float() / size
-        frequencies = 1.0 / member.rope_theta**exponents
-        angles = torch.arange(member.positions)[:, None, None] * frequencies
+        frequencies = 1.0 / architecture.rope_theta**exponents
+        angles = torch.arange(architecture.positions)[:, None, None] * frequencies
         self._rotations = torch.polar(torch.ones_like(angles), angles)
         self._targets: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
         """by a weight's name: where it is copied to, and its shape"""
-        shape = member.vocabulary, member.hidden
+        shape = architecture.vocabulary, architecture.hidden
         self._embedding = self._place(EMBEDDING, self._matrix(*shape))
-        self._head = self._embedding if member.has_tied_embeddings else self._place(HEAD, self._matrix(*shape))
-        self._norm = self._place("model.norm.weight", torch.empty(member.hidden))
+        self._head = self._embedding if architecture.has_tied_embeddings else self._place(HEAD, self._matrix(*shape))
+        self._norm = self._place("model.norm.weight", torch.empty(architecture.hidden))
         self._stack = [self._allocate(f"model.layers.{index}.") for index in range(self.layers)]
         self._laid_out: dict[int, Tensor] = {}
         """matrices by their address, in oneDNN's layout: otherwise every product in bf16 would convert them again"""
@@ -145,8 +145,8 @@ class Transformer:
         return memory
 
     def _allocate(self, prefix: str) -> _Layer:
-        member, size = self.architecture, self.head_size
-        hidden, inner, attention, mlp = member.hidden, member.inner, prefix + "self_attn.", prefix + "mlp."
+        architecture, size = self.architecture, self.head_size
+        hidden, inner, attention, mlp = architecture.hidden, architecture.inner, prefix + "self_attn.", prefix + "mlp."
         rows = [self.heads * size, self.kv_heads * size, self.kv_heads * size]
 
         def fused(parts: dict[str, int], kind: str, *width: int) -> Tensor:
@@ -160,24 +160,24 @@ class Transformer:
         output, down = {attention + "o": hidden}, {mlp + "down": hidden}
         norms = [
             self._place(f"{attention}{which}_norm.weight", torch.empty(size), pairs=True)
-            if member.has_qk_norm
+            if architecture.has_qk_norm
             else None
             for which in ("q", "k")
         ]
         return _Layer(
             input_norm=self._place(prefix + "input_layernorm.weight", torch.empty(hidden)),
             qkv=fused(qkv, "weight", hidden),
-            qkv_bias=fused(qkv, "bias") if member.has_qkv_bias else None,
+            qkv_bias=fused(qkv, "bias") if architecture.has_qkv_bias else None,
             q_norm=norms[0],
             k_norm=norms[1],
             qk_scale=torch.empty(self.heads + self.kv_heads, size),
             output=fused(output, "weight", rows[0]),
-            output_bias=fused(output, "bias") if member.has_output_bias else None,
+            output_bias=fused(output, "bias") if architecture.has_output_bias else None,
             mlp_norm=self._place(prefix + "post_attention_layernorm.weight", torch.empty(hidden)),
             gate_up=fused(gate_up, "weight", hidden),
-            gate_up_bias=fused(gate_up, "bias") if member.has_mlp_bias else None,
+            gate_up_bias=fused(gate_up, "bias") if architecture.has_mlp_bias else None,
             down=fused(down, "weight", inner),
-            down_bias=fused(down, "bias") if member.has_mlp_bias else None,
+            down_bias=fused(down, "bias") if architecture.has_mlp_bias else None,
         )
 
     @torch.no_grad()
