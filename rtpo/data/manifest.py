@@ -43,7 +43,8 @@ class Manifest:
     against: Mapping[str, str]  # checksums of the evaluation sets that were compared, by name
     sample_seed: int | None  # None if the set keeps all problems
     date: str  # of preparation, in UTC
-    unequal_golds: UnequalGolds | Literal["unchecked"] | None = "unchecked"  # only sets of mathematics are checked
+    unequal_golds: UnequalGolds | Literal["unchecked"] | None = "unchecked"
+    """golds of a mathematics set that no answer can match; None if there are none. Other sets are not checked"""
 
 
 _MANIFEST = TypeAdapter(Manifest)

@@ -46,7 +46,7 @@ class DataFolder:
 
         A training set is ready only if it was compared with the evaluation sets that are ready now.
         """
-        manifest, file, raw = read_manifest(self.file(name)), self.file(name), self._kept(name)
+        manifest, file, raw = read_manifest(self.file(name)), self.file(name), self._kept_raw_file(name)
         if manifest is None:
             return "missing"
         is_whole = raw is not None and file.exists() and sha256(file) == manifest.sha256
@@ -73,11 +73,11 @@ class DataFolder:
             if not self.is_ready(needed):
                 raise DataError(f"{name} may share no question with {needed}, which is not ready: prepare {needed} too")
         if stand_in is not None:
-            file, raw = stand_in, self._stand_in(dataset, stand_in, may_differ)
-        elif (kept_raw := self._kept(name)) is not None:
-            file, raw = self._raw(name), kept_raw
+            file, raw = stand_in, self._check_stand_in(dataset, stand_in, may_differ)
+        elif (kept_raw := self._kept_raw_file(name)) is not None:
+            file, raw = self._raw_path(name), kept_raw
         else:
-            file, raw = self._fetched(dataset)
+            file, raw = self._download(dataset)
         records, dropped = parse_file(name, file, dataset.parse)
         rows = len(records) + len(dropped)
         if not records:
@@ -87,16 +87,16 @@ class DataFolder:
                 f"{name} has {counted(rows, 'row')} in {raw.source}, but {dataset.rows} were expected: give the right "
                 f"file with --from {name}=FILE, or accept this number of rows with --accept-other"
             )
-        if file != self._raw(name):
-            self._put(self._raw(name), file.read_bytes())
+        if file != self._raw_path(name):
+            self._put(self._raw_path(name), file.read_bytes())
         return self._write(dataset, raw, rows, records, dropped)
 
     # the raw file
 
-    def _raw(self, name: str) -> Path:
+    def _raw_path(self, name: str) -> Path:
         return self.path / "raw" / name
 
-    def _stand_in(self, dataset: DataSet, file: Path, may_differ: bool) -> Raw:
+    def _check_stand_in(self, dataset: DataSet, file: Path, may_differ: bool) -> Raw:
         with readable(f"{dataset.name}:", file):
             content = file.read_bytes()
         checksum = hashlib.sha256(content).hexdigest()
@@ -108,9 +108,9 @@ class DataFolder:
         revision = dataset.revision if dataset.sha256 == checksum else UNVERIFIED
         return Raw(checksum, len(content), file.name, revision, utc_now(), stands_in=True, may_differ=may_differ)
 
-    def _fetched(self, dataset: DataSet) -> tuple[Path, Raw]:
-        """Download the raw file. Raises DataError if its checksum is not the registry's; if the registry has none, not
-        that of the first download."""
+    def _download(self, dataset: DataSet) -> tuple[Path, Raw]:
+        """Download the raw file. Raises DataError if its checksum differs from the registry's, or, if the registry has
+        none, from the first download's."""
         file, revision = fetch(dataset)
         checksum, expected, manifest = sha256(file), dataset.sha256, read_manifest(self.file(dataset.name))
         remedy = f"remove it to download it anew, or give a file you have with --from {dataset.name}=FILE"
@@ -121,14 +121,14 @@ class DataFolder:
             raise DataError(f"{dataset.name}: {file} has the sha256 {checksum}, but {expected} was expected: {remedy}")
         return file, Raw(checksum, file.stat().st_size, dataset.source, revision, utc_now())
 
-    def _kept(self, name: str) -> Raw | None:
+    def _kept_raw_file(self, name: str) -> Raw | None:
         """The raw file of the last preparation; None if it is missing, changed, or not the one in the registry."""
         manifest = read_manifest(self.file(name))
-        if manifest is None or not self._raw(name).exists():
+        if manifest is None or not self._raw_path(name).exists():
             return None
         raw, dataset = manifest.raw, self.registry[name]
         is_known = raw.stands_in or dataset.sha256 in (UNVERIFIED, raw.sha256)
-        return raw if is_known and sha256(self._raw(name)) == raw.sha256 else None
+        return raw if is_known and sha256(self._raw_path(name)) == raw.sha256 else None
 
     # the prepared file
 

@@ -79,27 +79,27 @@ def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
     cache = (engine - 2 * shape.parameters / parallel - assumed["engine_gib"] * GIB) / (shape.cache_bytes / parallel)
     generation = engine + overhead
     generation += (0 if offloads(run, "param") else 2 * shard) + (0 if offloads(run, "optimizer") else adam)
-    engine_bytes = 0 if verl_setting(run, "rollout.free_cache_engine", True) else engine
+    awake_engine = 0 if verl_setting(run, "rollout.free_cache_engine", True) else engine
     # adam / 2: torch's Adam holds the square roots of all second moments at the same time
-    update = 2 * shard + adam + overhead + engine_bytes + max(_pass_bytes(run, shape), adam / 2)
+    update = 2 * shard + adam + overhead + awake_engine + max(_pass_bytes(run, shape), adam / 2)
     return GpuMemory(update if trains(run) else 0.0, generation, int(cache))
 
 
 def _pass_bytes(run: RunConfig, shape: Shape) -> float:
     """Bytes that a forward and backward pass over the largest micro-batch adds to the sharded weights."""
-    assumed, nodes = planning_data().assumptions, largest_micro_batch(run)
+    assumed, tokens = planning_data().assumptions, largest_micro_batch(run)
     embeddings = (1 if shape.tie_word_embeddings else 2) * shape.head_parameters
     gathered = 2 * (embeddings + 2 * shape.layer_parameters) + 2 * (shape.head_parameters + shape.layer_parameters)
-    chunk = int(assumed["fused_chunk"]) if verl_setting(run, "model.use_fused_kernels", False) else nodes
+    chunk = int(assumed["fused_chunk"]) if verl_setting(run, "model.use_fused_kernels", False) else tokens
     # plus the last hidden states and their gradient, in bf16
-    logits = min(nodes, chunk) * assumed["logit_bytes"] * shape.vocab_size + 2 * 2 * nodes * shape.hidden_size
+    logits = min(tokens, chunk) * assumed["logit_bytes"] * shape.vocab_size + 2 * 2 * tokens * shape.hidden_size
     # bytes a token: gate, up, activation, product, q, k, v and attention in bf16; the inputs of four norms in fp32
     query, key = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
     layer = 2.0 * (4 * shape.intermediate_size + 2 * query + 2 * key) + 8.0 * (2 * shape.hidden_size + query + key)
-    layer_inputs = 2.0 * nodes * shape.num_hidden_layers * shape.hidden_size
+    layer_inputs = 2.0 * tokens * shape.num_hidden_layers * shape.hidden_size
     if not verl_setting(run, "model.enable_gradient_checkpointing", True):
-        return gathered + layer_inputs + nodes * shape.num_hidden_layers * layer + logits
-    return gathered + layer_inputs + max(logits, nodes * layer)  # logits are freed before layers are recomputed
+        return gathered + layer_inputs + tokens * shape.num_hidden_layers * layer + logits
+    return gathered + layer_inputs + max(logits, tokens * layer)  # logits are freed before layers are recomputed
 
 
 def host_memory(run: RunConfig, hardware: Hardware) -> float:
@@ -130,8 +130,8 @@ def mask_bytes(run: RunConfig) -> float:
     number = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
     layers = model_shape(run.model.name, run.model.path).num_hidden_layers
     kept = 1 if verl_setting(run, "model.enable_gradient_checkpointing", True) else layers
-    nodes = int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384))
-    return float(run.profile.processes * nodes**2 * (1 + number * kept))
+    tokens = int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384))
+    return float(run.profile.processes * tokens**2 * (1 + number * kept))
 
 
 def saves(run: RunConfig) -> Saves:

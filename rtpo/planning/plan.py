@@ -1,4 +1,4 @@
-"""What an experiment will cost: rollouts, tokens, steps, hours, memory and disk, in some ten lines.
+"""Estimates what an experiment costs: rollouts, tokens, steps, hours, memory and disk.
 
 Counts come from the algorithms' own steps (`rtpo.planning.sketch`), hours from the counts and stated assumptions,
 memory from the model's shape (`rtpo.planning.memory`). Without GPUs hours are nan.
@@ -177,14 +177,16 @@ def call_seconds(run: RunConfig, node: Hardware, episode: TypicalEpisode, turns:
     """
     shape, assumed = model_shape(run.model.name, run.model.path), planning_data().assumptions
     parallel = int(memory.verl_setting(run, "rollout.tensor_model_parallel_size", 1))
-    read = 1 / (parallel * node.memory_tb_s * 1e12 * assumed["bandwidth_share"])  # seconds a byte
-    computed = 2 * shape.parameters / (parallel * node.tflops * 1e12 * assumed["flops_share"])
+    seconds_per_byte = 1 / (parallel * node.memory_tb_s * 1e12 * assumed["bandwidth_share"])
+    seconds_per_token = 2 * shape.parameters / (parallel * node.tflops * 1e12 * assumed["flops_share"])
     # steps: the tokens of the longest path, or more where the engines cannot take all paths at the same time
     longest = longest_path(turns, episode.tokens_per_turn, run.task.max_turn_tokens)
     tokens = sum(turns) * episode.tokens_per_turn * parallel / (node.gpus * run.profile.nodes)  # of an engine
     decoding_steps = max(longest, tokens / float(memory.verl_setting(run, "rollout.max_num_seqs", 256)))
     context = episode.prompt_tokens + episode.tokens_per_turn
-    return decoding_steps * 2 * shape.parameters * read + tokens * (shape.cache_bytes * context * read + computed)
+    return decoding_steps * 2 * shape.parameters * seconds_per_byte + tokens * (
+        shape.cache_bytes * context * seconds_per_byte + seconds_per_token
+    )
 
 
 def _evaluations(element: Element) -> list[int]:

@@ -43,7 +43,7 @@ class _Belief:
     problem: Problem
     at: str  # the entity that it has reached
     done: int = 0  # number of relations that it has followed
-    following: int = 0  # the value of `done` after the last search succeeds
+    following: int = 0  # what `done` becomes if the search in progress succeeds
     asked: str | None = None  # the query that led to `at`
     failed: bool = False  # its last call got an error
     doubted: bool = False  # it recognised the last answer as a distractor, so it asks again

@@ -44,7 +44,7 @@ class Recipe:
     settings: WarmStart
     demonstrate: Callable[..., Awaitable[Demonstration]]  # plays an episode: (task, env, rng, max_turns)
     max_turns: int  # K
-    turns: int  # fewest turns of a demonstration on average: sets how many are played
+    turns: int  # a demonstration has at least this many on average: decides how many episodes to play
     words: tuple[str, ...] = TOY_WORDS  # all words of demonstrator and environment, in the order of their ids
     architecture: Mapping[str, Any] = field(default_factory=lambda: ARCHITECTURE)
     starts: tuple[str, ...] = ()  # shipped models to start from (the seed chooses one); empty: random weights
