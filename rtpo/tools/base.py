@@ -15,7 +15,7 @@ class ToolResult:
 
     outcome: ToolOutcome  # never INFRASTRUCTURE: the tool raises InfrastructureError instead
     output: str  # the text for the policy
-    is_over: bool = False  # the episode's later calls ignore this call
+    is_over: bool = False  # the call left nothing behind: later calls do not get it as an earlier call
 
 
 class Tool(Protocol):

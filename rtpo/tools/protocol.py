@@ -15,14 +15,14 @@ from rtpo.types import Message, ToolOutcome, ToolUse
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 SHAPE = '{"name": ..., "arguments": {...}} between tool_call tags'
-"""tells the policy how to write a call; only names the tags, because `rtpo.core.chat` would break them up"""
+"""tells the policy how to write a call. It does not spell out the tags, which `rtpo.core.chat` would change"""
 CUT = Message("tool", "Error: the reply was cut at its token limit.")
 """answers a reply that was cut before its first whole call"""
 _DECODER = json.JSONDecoder()
 _TAG, _CLOSED = re.compile(rf"{OPEN}\s*|{CLOSE}"), re.compile(rf"\s*{CLOSE}")
-_PART = 1 << 16
-"""how many characters to decode first. Each decoding error counts all lines before it. So decoding the whole text
-each time would take quadratic time."""
+_CHUNK = 1 << 16
+"""characters to decode first. A decoding error counts all lines of the text, so a long reply with many invalid calls
+would take quadratic time if each were decoded from the whole text"""
 _LONGEST_QUOTE = 200
 DEEPEST = 20
 """most levels of nested arguments; much deeper JSON could be written but not read again"""
@@ -61,24 +61,30 @@ def whole_calls(calls: tuple[Call | Malformed, ...]) -> tuple[Call | Malformed, 
 
 
 def refusal(
-    call: Call | Malformed, schemas: Mapping[str, Mapping[str, Any]], number: int, most: int
+    call: Call | Malformed, schemas: Mapping[str, Mapping[str, Any]], number: int, limit: int
 ) -> tuple[str, ToolUse] | None:
-    """The answer to a reply's call `number` (from 0) if it must not be run, else None. It must not run if it is
-    unreadable, names no tool of `schemas`, does not fit its schema, or the reply has `most` calls before it."""
+    """Check a reply's call. Returns the answer to a call that must not run, or None.
+
+    A call must not run if it is unreadable, names no tool, does not fit the tool's schema, or is one too many.
+
+    schemas: of the tools, by name.
+    number: of the call in its reply, from 0.
+    limit: most calls of a reply.
+    """
     if isinstance(call, Malformed):
         return f"Error: {call.why}. Write {SHAPE}.", ToolUse("", ToolOutcome.MALFORMED)
     if call.name not in schemas:
-        why = f"Error: no tool {call.name[:_LONGEST_QUOTE]!r}; use {', '.join(schemas)}."
-        return why, ToolUse("", ToolOutcome.MALFORMED)
+        reason = f"Error: no tool {call.name[:_LONGEST_QUOTE]!r}; use {', '.join(schemas)}."
+        return reason, ToolUse("", ToolOutcome.MALFORMED)
     parameters = schemas[call.name]["function"]["parameters"]
     misfit = best_match(Draft202012Validator(parameters).iter_errors(call.arguments))
     if misfit is not None:
         # the message quotes the arguments, which may be long
         message = misfit.message
-        why = message if len(message) <= _LONGEST_QUOTE else message[:_LONGEST_QUOTE] + " ..."
-        return f"Error: {why}.", ToolUse(call.name, ToolOutcome.MALFORMED)
-    if number >= most:
-        return f"Error: not run, at most {counted(most, 'call')} a reply.", ToolUse(call.name, ToolOutcome.REFUSED)
+        reason = message if len(message) <= _LONGEST_QUOTE else message[:_LONGEST_QUOTE] + " ..."
+        return f"Error: {reason}.", ToolUse(call.name, ToolOutcome.MALFORMED)
+    if number >= limit:
+        return f"Error: not run, at most {counted(limit, 'call')} a reply.", ToolUse(call.name, ToolOutcome.REFUSED)
     return None
 
 
@@ -102,7 +108,7 @@ def _call(text: str, begin: int) -> tuple[Call | Malformed, int]:
     """The call whose JSON begins at `begin`, and the place after it."""
     end = begin
     try:
-        value, end = _decoded(text, begin)
+        value, end = _decode(text, begin)
         if close := _CLOSED.match(text, end):
             return _read(value), close.end()
         why = "the call has more than one JSON value"
@@ -115,16 +121,16 @@ def _call(text: str, begin: int) -> tuple[Call | Malformed, int]:
     return Malformed(why), after + len(CLOSE)
 
 
-def _decoded(text: str, start: int) -> tuple[Any, int]:
+def _decode(text: str, start: int) -> tuple[Any, int]:
     """The JSON value that begins at `start`, and its end. Raises ValueError and RecursionError."""
-    part = text[start : start + _PART]
+    part = text[start : start + _CHUNK]
     try:
         value, end = _DECODER.raw_decode(part)
-        if end < _PART:
+        if end < _CHUNK:
             return value, start + end
     except json.JSONDecodeError as error:
         # an error near the part's end may come from the cut through a string, number or word
-        if len(part) < _PART or (error.pos < _PART - 16 and not error.msg.startswith("Unterminated")):
+        if len(part) < _CHUNK or (error.pos < _CHUNK - 16 and not error.msg.startswith("Unterminated")):
             raise
     return _DECODER.raw_decode(text, start)
 

@@ -28,12 +28,12 @@ ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.2
 """pause before the second attempt; twice as long before the third"""
 CLOSED: Final = "the Python tool's pool was closed, or the call was cancelled, before its program ended"
-KNOWN_GOOD: Final = "print('whole')"
-"""runs if the interpreter works at all"""
+TEST_PROGRAM: Final = "print('whole')"
+"""a program that any working interpreter runs"""
 
 
 class _Ended(Exception):
-    """A zygote failed; the text says why. begun: number of cells that began; 0 if no cell caused the failure."""
+    """A zygote failed. begun: number of cells that began; 0 if no cell caused the failure."""
 
     def __init__(self, why: str, begun: int = 0) -> None:
         super().__init__(why)
@@ -228,9 +228,9 @@ class Pool:
                 job.zygote = None
 
     def _is_well(self, number: int) -> bool:
-        """Whether a new interpreter runs KNOWN_GOOD."""
+        """Whether this worker's interpreter, started anew, runs TEST_PROGRAM."""
         try:
-            return self._run(_Job([KNOWN_GOOD]), number).output == "whole"
+            return self._run(_Job([TEST_PROGRAM]), number).output == "whole"
         except (_Ended, InfrastructureError):
             self._end(number)
             return False

@@ -4,7 +4,7 @@ Four processes take part in a call:
 
     keeper   serves all calls: passes on the code, enforces the time limits, reads the output
     zygote   the keeper's child, serves all calls: imports the libraries, forks a program per call (python_program.py)
-    init     process 1 of the call's own PID namespace, which ends with it; runs `cat` on a pipe of the zygote
+    init     process 1 of the call's PID namespace: when it ends, so do all processes of the call; runs `cat`
     program  runs the code, without privileges, under limits and a system call filter
 
 Only the program runs the policy's code, so the keeper's replies can be trusted. A program can lie only about its own
@@ -62,7 +62,7 @@ class Settings:
 
 @dataclass
 class Reply:
-    """The result of cells that ran in one process."""
+    """The result of cells, which are programs that run one after another in one process and share their names."""
 
     begun: int = 0  # number of cells that began
     is_done: bool = False  # the last cell ended before the process did
@@ -86,22 +86,22 @@ def ask_kernel(name: str, *args: Any) -> None:
 # messages: the length in 4 bytes, then JSON
 
 
-def send(end: socket.socket, message: Any) -> None:
+def send(peer: socket.socket, message: Any) -> None:
     """Send a message. Raises OSError if the other side has ended."""
     data = json.dumps(message).encode()
-    end.sendall(struct.pack("!I", len(data)) + data)
+    peer.sendall(struct.pack("!I", len(data)) + data)
 
 
-def receive(end: socket.socket) -> Any:
+def receive(peer: socket.socket) -> Any:
     """The next message. Raises EOFError if the other side has ended."""
-    (length,) = struct.unpack("!I", _exactly(end, 4))
-    return json.loads(_exactly(end, length))
+    (length,) = struct.unpack("!I", _exactly(peer, 4))
+    return json.loads(_exactly(peer, length))
 
 
-def _exactly(end: socket.socket, length: int) -> bytes:
+def _exactly(peer: socket.socket, length: int) -> bytes:
     data = b""
     while len(data) < length:
-        part = end.recv(length - len(data))
+        part = peer.recv(length - len(data))
         if not part:
             raise EOFError
         data += part
@@ -158,33 +158,32 @@ class Call:
         os.lseek(code, 0, os.SEEK_SET)
         (output, output_in), (notes, notes_in), (report, report_in) = (os.pipe() for _ in range(3))
         self._readers = {output: self._output.add, notes: self._read_notes, report: self._report.extend}
-        for end in self._readers:
-            os.set_blocking(end, False)
-        theirs = [code, output_in, notes_in, report_in]
-        socket.send_fds(zygote, [b"r"], theirs)
-        for end in theirs:
-            os.close(end)
+        for descriptor in self._readers:
+            os.set_blocking(descriptor, False)
+        program_ends = [code, output_in, notes_in, report_in]
+        socket.send_fds(zygote, [b"r"], program_ends)
+        for descriptor in program_ends:
+            os.close(descriptor)
         _, handles, _, _ = socket.recv_fds(zygote, 1, 1, socket.MSG_CMSG_CLOEXEC)
         if not handles:
             raise BrokenPipeError
         (self._handle,) = handles
 
     def run(self, control: socket.socket) -> Reply:
-        """Run the call to its end. Any message from the pool cancels the call, and the pool's end
-        ends it."""
+        """Run the call to its end. It is cancelled by any message from the pool, or if the pool ends."""
         poll = select.poll()
-        for end in (control.fileno(), self._handle, *self._readers):
-            poll.register(end, select.POLLIN)
+        for descriptor in (control.fileno(), self._handle, *self._readers):
+            poll.register(descriptor, select.POLLIN)
         try:
             while True:
                 left = self._deadline - time.monotonic()
                 if left <= 0:
                     self._reply.is_timed_out = True
                     break
-                ready = {end for end, _ in poll.poll(1000 * left)}
-                for end in ready & self._readers.keys():
-                    if not self._read(end):
-                        poll.unregister(end)
+                ready = {descriptor for descriptor, _ in poll.poll(1000 * left)}
+                for descriptor in ready & self._readers.keys():
+                    if not self._read(descriptor):
+                        poll.unregister(descriptor)
                 if control.fileno() in ready:
                     receive(control)
                     self._reply.is_given_up = True
@@ -194,25 +193,25 @@ class Call:
         finally:
             self._end()
         reply = self._reply
-        # a cell that forges notes and ends the process must not pass for a later cell
+        # a cell may forge notes and end the process: it must not look as if later cells had run
         reply.is_done = reply.begun == self._cells and self._done >= self._cells
         reply.output = self._output.text()
         if not reply.failure and not reply.begun:
             reply.failure = f"it did not begin ({reply.output or reply.status})"
         return reply
 
-    def _read(self, end: int) -> int:
+    def _read(self, descriptor: int) -> int:
         """Read once; returns the number of bytes, -1 if there are none now, 0 at the end."""
         try:
-            part = os.read(end, 1 << 16)
+            part = os.read(descriptor, 1 << 16)
         except BlockingIOError:
             return -1
-        self._readers[end](part)
+        self._readers[descriptor](part)
         return len(part)
 
     def _read_notes(self, notes: bytes) -> None:
-        _, is_new, of_last = notes.rpartition(BEGUN)
-        self._reply.is_out_of_memory = NO_MEMORY in of_last or (self._reply.is_out_of_memory and not is_new)
+        _, is_new, notes_of_last_cell = notes.rpartition(BEGUN)
+        self._reply.is_out_of_memory = NO_MEMORY in notes_of_last_cell or (self._reply.is_out_of_memory and not is_new)
         self._done += notes.count(DONE)
         begun = min(self._cells, self._reply.begun + notes.count(BEGUN))
         if begun > self._reply.begun:
@@ -223,8 +222,8 @@ class Call:
             self._reply.begun = begun
 
     def _end(self) -> None:
-        """End all processes of the call and read the rest of the pipes. Do not wait for more: a process unknown to the
-        keeper may still hold them open."""
+        """End all processes of the call and read what is left in the pipes. Do not wait for the pipes to close: some
+        other process may still hold them open."""
         with suppress(OSError):
             self._zygote.send(b"e")
         reply = self._reply
@@ -233,16 +232,16 @@ class Call:
         except (EOFError, OSError):
             reply.failure = "the zygote ended with the program"
         else:
-            # a program that may not start processes cannot send SIGKILL: its CPU limit or somebody outside did
+            # the filter keeps a single process from sending SIGKILL: if no limit explains it, it came from outside
             settings = self._settings
-            is_own = settings.processes > 1 or reply.cpu_seconds >= settings.cpu_seconds
-            is_own = is_own or reply.is_timed_out or reply.is_given_up
+            is_explained = settings.processes > 1 or reply.cpu_seconds >= settings.cpu_seconds
+            is_explained = is_explained or reply.is_timed_out or reply.is_given_up
             is_killed = os.waitstatus_to_exitcode(reply.status) == -signal.SIGKILL
-            reply.failure = "it was killed from outside" if is_killed and not is_own else ""
-        for end in self._readers:
-            while self._read(end) > 0:
+            reply.failure = "it was killed from outside" if is_killed and not is_explained else ""
+        for descriptor in self._readers:
+            while self._read(descriptor) > 0:
                 pass
-            os.close(end)
+            os.close(descriptor)
         os.close(self._handle)
         reply.failure = self._report.decode() or reply.failure
 

@@ -50,8 +50,8 @@ _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXECUTION = 1, 2, 4, 8
 _REMOUNT, _BIND = 32, 4096
 _NO_NEW_PRIVILEGES = 38
 _CAPABILITY_VERSION = 0x20080522
-_ABOVE = 64
-"""inherited descriptors move to numbers from this on, which frees the program's own numbers"""
+_FIRST_INHERITED = 64
+"""inherited descriptors move to this number and above, so that the program's own can be 0 to 4"""
 _HIGHEST = 1 << 16
 """descriptors up to here are closed before a program runs; the zygote has only a few"""
 
@@ -61,14 +61,14 @@ _HIGHEST = 1 << 16
 
 def complaint(error: BaseException) -> str:
     """The error in one line, with the program's line number if there is one."""
-    what = traceback.format_exception_only(error)[-1].strip()
-    if len(what) > LAST_WORDS_CHARACTERS:
-        what = f"{what[:LAST_WORDS_CHARACTERS]} ..."
+    message = traceback.format_exception_only(error)[-1].strip()
+    if len(message) > LAST_WORDS_CHARACTERS:
+        message = f"{message[:LAST_WORDS_CHARACTERS]} ..."
     frames = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == "<program>"]
     if isinstance(error, SyntaxError) and error.filename == "<program>":
         lines.append(error.lineno or 0)
-    return f"{what} (line {lines[-1]})" if lines and lines[-1] else what
+    return f"{message} (line {lines[-1]})" if lines and lines[-1] else message
 
 
 def _write(end: int, note: bytes) -> None:
@@ -97,8 +97,8 @@ def run_cell(code: str, names: dict[str, Any], notes: int) -> int:
             return 0
         _write(1, f"SystemExit: {end.code}\n".encode("utf-8", "replace"))
     except MemoryError as error:
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (hard_limit, hard_limit))
         _write(notes, child.NO_MEMORY)
         _print_error(error)
     except BaseException as error:
@@ -106,9 +106,11 @@ def run_cell(code: str, names: dict[str, Any], notes: int) -> int:
     return 1
 
 
-def run_cells(cells: list[str], settings: child.Settings, notes: int, nowhere: int) -> int:
-    """Run cells in one namespace, as `__main__`; returns the last cell's exit status. Only the last cell's output
-    counts. nowhere: a descriptor that discards the others' output."""
+def run_cells(cells: list[str], settings: child.Settings, notes: int, discard: int) -> int:
+    """Run cells in one Python namespace, as `__main__`; returns the last cell's exit status.
+
+    Only the last cell's output is kept. discard: descriptor that takes the output of the others.
+    """
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     sys.argv = [""]
@@ -117,16 +119,16 @@ def run_cells(cells: list[str], settings: child.Settings, notes: int, nowhere: i
     for place, code in enumerate(cells):
         is_last = place == len(cells) - 1
         for stream in (1, 2):
-            os.dup2(output if is_last else nowhere, stream)
+            os.dup2(output if is_last else discard, stream)
         if is_last:
             os.close(output)
-            os.close(nowhere)
+            os.close(discard)
         seconds = settings.cpu_seconds * (1 if is_last else child.REPLAY_FACTOR)
         if place and is_last:
             used = resource.getrusage(resource.RUSAGE_SELF)
             seconds += ceil(used.ru_utime + used.ru_stime)
-        _, most = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (min(seconds, most), most))
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (min(seconds, hard_limit), hard_limit))
         _write(notes, child.BEGUN)
         status = run_cell(code, main.__dict__, notes)
         if is_last:
@@ -143,8 +145,10 @@ def _end_interpreter() -> None:
 
 
 def confine(settings: child.Settings, cells: int, zygote: int) -> None:
-    """Set limits and drop all privileges, irrevocably. zygote: its process id in this PID namespace. Raises OSError,
-    also if the zygote has ended."""
+    """Set limits and drop all privileges, irrevocably. Raises OSError if the kernel refuses or the zygote has ended.
+
+    zygote: its process id in this PID namespace.
+    """
     # the kernel counts threads too, and keeper, zygote and init if they have the same user
     processes = (THREADS if settings.processes == 1 else settings.processes) + (0 if settings.user else 3)
     seconds = settings.cpu_seconds * (1 + child.REPLAY_FACTOR) + 1 if cells > 1 else settings.cpu_seconds
@@ -160,9 +164,9 @@ def confine(settings: child.Settings, cells: int, zygote: int) -> None:
         (resource.RLIMIT_MSGQUEUE, 0, 0),
         (resource.RLIMIT_SIGPENDING, THREADS, THREADS),
     ):
-        _, most = resource.getrlimit(name)
-        if most != resource.RLIM_INFINITY:
-            soft, hard = min(soft, most), min(hard, most)
+        _, hard_limit = resource.getrlimit(name)
+        if hard_limit != resource.RLIM_INFINITY:
+            soft, hard = min(soft, hard_limit), min(hard, hard_limit)
         resource.setrlimit(name, (soft, hard))
     if settings.user is not None:
         os.setgroups([])
@@ -174,7 +178,7 @@ def confine(settings: child.Settings, cells: int, zygote: int) -> None:
     if os.getppid() != zygote:
         raise ProcessLookupError("the zygote has ended")
     child.ask_kernel("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    seccomp.put_on(child.libc, os.getpid(), settings.processes > 1, settings.namespaces)
+    seccomp.install(child.libc, os.getpid(), settings.processes > 1, settings.namespaces)
 
 
 def become_program(settings: child.Settings, zygote: int, code: int, output: int, notes: int, report: int) -> NoReturn:
@@ -183,7 +187,9 @@ def become_program(settings: child.Settings, zygote: int, code: int, output: int
         os.setsid()
         with os.fdopen(code) as file:
             cells = json.load(file)
-        output, notes, report = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for end in (output, notes, report))
+        output, notes, report = (
+            fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _FIRST_INHERITED) for end in (output, notes, report)
+        )
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -231,9 +237,13 @@ def seal_devices() -> None:
             child.ask_kernel("mount", None, node.path.encode(), None, _REMOUNT | _BIND | _READ_ONLY | kept, None)
 
 
-def run_program(settings: child.Settings, ends: list[int], home: int, keeper: socket.socket) -> None:
+def run_program(settings: child.Settings, ends: list[int], own_namespace: int, keeper: socket.socket) -> None:
     """Start a program and send its pidfd to the keeper. When the keeper asks, end all its processes and report
-    `child.ENDED`. ends: descriptors of its code, output, notes and report."""
+    `child.ENDED`.
+
+    ends: descriptors of the program's code, output, notes and report.
+    own_namespace: pidfd of the zygote, to return to its own PID namespace.
+    """
     init, init_input = None, -1
     if settings.namespaces:
         child.ask_kernel("unshare", _NEW_PIDS)
@@ -246,13 +256,13 @@ def run_program(settings: child.Settings, ends: list[int], home: int, keeper: so
     if not pid:
         become_program(settings, zygote, *ends)
     if settings.namespaces:
-        child.ask_kernel("setns", home, _NEW_PIDS)
+        child.ask_kernel("setns", own_namespace, _NEW_PIDS)
     for end in ends:
         os.close(end)
     handle = os.pidfd_open(pid)
     socket.send_fds(keeper, [b"r"], [handle])
     keeper.recv(1)
-    # without a PID namespace, the program could not start other processes
+    # without a PID namespace there is only the program: it may not start processes
     os.kill(pid if init is None else init, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
     if init is not None:
@@ -289,7 +299,7 @@ def serve(settings: child.Settings, keeper: socket.socket, keeper_pid: int) -> N
         importlib.import_module(name)
     warm_up()
     atexit._clear()
-    home = os.pidfd_open(os.getpid())
+    own_namespace = os.pidfd_open(os.getpid())
     gc.collect()
     gc.freeze()
     with suppress(BrokenPipeError, ConnectionResetError):
@@ -298,5 +308,5 @@ def serve(settings: child.Settings, keeper: socket.socket, keeper_pid: int) -> N
             order, ends, _, _ = socket.recv_fds(keeper, 1, 4, socket.MSG_CMSG_CLOEXEC)
             if not order:
                 break
-            run_program(settings, ends, home, keeper)
+            run_program(settings, ends, own_namespace, keeper)
     os._exit(0)

@@ -23,7 +23,7 @@ _DENY = 0x00050000 | errno.EPERM
 _UNKNOWN = 0x00050000 | errno.ENOSYS
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
 """offsets in struct seccomp_data"""
-_UNNAMED = 449
+_FIRST_UNKNOWN = 449
 """calls from this number on, x32's included, fail with ENOSYS; programs then use older calls"""
 _RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
@@ -40,7 +40,10 @@ def _table(text: str) -> dict[str, Numbers]:
     """Parse entries of a name and two numbers, `-` for None. Lines that begin with # are comments."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     entries = [entry.split() for line in lines for entry in line.split(";") if entry.strip()]
-    numbers = {name: [None if number == "-" else int(number) for number in both] for name, *both in entries}
+    numbers = {
+        name: [None if number == "-" else int(number) for number in numbers_of_call]
+        for name, *numbers_of_call in entries
+    }
     return {name: (x86_64, aarch64) for name, (x86_64, aarch64) in numbers.items()}
 
 
@@ -106,13 +109,14 @@ FORKS: dict[str, Numbers] = {"fork": (57, None), "vfork": (58, None)}
 """allowed if a program may start processes"""
 CLONE, CLONE3 = (56, 220), (435, 435)
 SIGNALS = {"kill": (62, 129), "tgkill": (234, 131)}
-"""a program that may not start processes may signal only itself, but not by SIGKILL: a SIGKILL came from outside"""
+"""a program that may not start processes may signal only itself, and never by SIGKILL. So a SIGKILL came from
+outside"""
 _SIGKILL = 9
 FUTEX = (202, 98)
 _FUTEX_PRIVATE = 0x80
 _FUTEX_WAITS = (0, 9, 0x100, 0x109)
-"""FUTEX_WAIT and FUTEX_WAIT_BITSET, by either clock. Calls that wake or move waiters return their number. On a
-page of a file that all programs see, it could carry messages. Programs that may start processes need these calls."""
+"""FUTEX_WAIT and FUTEX_WAIT_BITSET, by either clock. Calls that wake waiters return how many there were: on a page of a
+shared file, one program could tell another something. Only programs that may start processes get these calls."""
 
 
 class _ArgumentRule(NamedTuple):
@@ -146,8 +150,8 @@ def _load(offset: int) -> Step:
     return (_LOAD, 0, 0, offset)
 
 
-def _return(what: int) -> Step:
-    return (_RETURN, 0, 0, what)
+def _return(result: int) -> Step:
+    return (_RETURN, 0, 0, result)
 
 
 def _on(number: int | None, body: list[Step]) -> list[Step]:
@@ -174,7 +178,7 @@ def steps(machine: str, pid: int, may_fork: bool, may_change: bool) -> list[Step
         (_EQUAL, 1, 0, name),
         _return(_KILL),
         _load(_NUMBER),
-        (_AT_LEAST, 0, 1, _UNNAMED),
+        (_AT_LEAST, 0, 1, _FIRST_UNKNOWN),
         _return(_UNKNOWN),
     ]
     for numbers in (ALLOWED | CHANGES if may_change else ALLOWED).values():
@@ -214,7 +218,7 @@ class _Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
 
 
-def put_on(libc: ctypes.CDLL, pid: int, may_fork: bool, may_change: bool) -> None:
+def install(libc: ctypes.CDLL, pid: int, may_fork: bool, may_change: bool) -> None:
     """Install the filter on this process and all its children, irrevocably. Raises OSError if the kernel refuses."""
     code = b"".join(struct.pack("HBBI", *step) for step in steps(platform.machine(), pid, may_fork, may_change))
     set_seccomp, by_filter = 22, 2

@@ -39,9 +39,9 @@ ENVIRONMENT: Final = {
 LESS = "or accept less isolation with ++task.settings.python.isolation=limits (docs/run/tools.md says what you lose)"
 _INSIDE: Final = "/sandbox"
 _HIDDEN: Final = (SCRATCH, "/dev", _INSIDE)
-"""places that the sandbox fills itself"""
+"""paths that the sandbox replaces"""
 _OPTIONS: Final = ("-S", "-s", "-P", "-B", "-u")
-"""like -I but with ENVIRONMENT's fixed string hashes, and without the base interpreter's packages"""
+"""like -I, but PYTHONHASHSEED and PYTHONPATH count, and the interpreter's own packages are left out"""
 _ROOT_KEEPS = ("CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID")
 """the zygote's capabilities: the first for namespaces and mounts; the others to change user, which only root does"""
 
@@ -57,8 +57,8 @@ def start(settings: Settings) -> tuple[subprocess.Popen[bytes], socket, IO[bytes
             f"the Python tool has no system call filter for {platform.machine()} processors: use a machine of "
             f"{' or '.join(MACHINES)}."
         )
-    ours, theirs = socketpair()
-    ours.settimeout(MESSAGE_SECONDS)
+    control, child_end = socketpair()
+    control.settimeout(MESSAGE_SECONDS)
     errors = tempfile.TemporaryFile()  # noqa: SIM115  it lives with the process
     sources = [os.open(path, os.O_RDONLY) for path in (CHILD, PROGRAM, FILTER)]
     try:
@@ -67,25 +67,25 @@ def start(settings: Settings) -> tuple[subprocess.Popen[bytes], socket, IO[bytes
         else:
             command = [_interpreter(), *_OPTIONS, str(CHILD)]
         process = subprocess.Popen(
-            [*command, json.dumps(vars(settings)), str(theirs.fileno())],
+            [*command, json.dumps(vars(settings)), str(child_end.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
             cwd="/",
             env=ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(settings.site)},
-            pass_fds=[theirs.fileno(), *(sources if settings.namespaces else ())],
-            # Ctrl-C then stops not the child but only the run, which first finishes its phase
+            pass_fds=[child_end.fileno(), *(sources if settings.namespaces else ())],
+            # Ctrl-C then reaches the run alone, which needs the child to finish its phase
             start_new_session=True,
         )
     except BaseException:
-        ours.close()
+        control.close()
         errors.close()
         raise
     finally:
-        theirs.close()
+        child_end.close()
         for source in sources:
             os.close(source)
-    return process, ours, errors
+    return process, control, errors
 
 
 def site_folders() -> list[str]:

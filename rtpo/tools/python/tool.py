@@ -31,9 +31,9 @@ LONGEST_PROGRAM: Final = 100_000
 PROBE: Final = Path(__file__).with_name("python_probe.py")
 IMPORTED: Final = ("sympy", "numpy")
 VERSIONS: Final = f"import {', '.join(IMPORTED)}\nprint({', '.join(f'{name}.__version__' for name in IMPORTED)})"
-OPEN: Final = "timing, and the load that concurrent calls put on the machine"
-OPEN_TO_PROCESSES: Final = "messages between concurrent calls, by locks on pages of shared files"
-OPEN_UNDER_LIMITS: Final = (
+GAPS_ALWAYS: Final = "timing, and the load that concurrent calls put on the machine"
+GAPS_WITH_PROCESSES: Final = "messages between concurrent calls, by locks on pages of shared files"
+GAPS_UNDER_LIMITS: Final = (
     "all files that the programs' user may read, and, through /proc, the variables and memory of that user's other "
     "processes"
 )
@@ -69,8 +69,8 @@ class PythonSettings:
     @property
     def gaps(self) -> list[str]:
         """Known gaps of the isolation."""
-        under_limits = [OPEN_UNDER_LIMITS] if self.isolation == "limits" else []
-        return [OPEN, *([OPEN_TO_PROCESSES] if self.processes > 1 else []), *under_limits]
+        under_limits = [GAPS_UNDER_LIMITS] if self.isolation == "limits" else []
+        return [GAPS_ALWAYS, *([GAPS_WITH_PROCESSES] if self.processes > 1 else []), *under_limits]
 
     def check(self) -> dict[str, str]:
         """Run a program that tries to escape, and one that takes too much memory; returns facts for the manifest. Do
@@ -91,14 +91,14 @@ class PythonSettings:
         else:
             print(f"the Python tool has task.settings.python.isolation=limits. Programs can use: {facts['open']}")
         folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else ["/tmp", "/dev/shm"]
-        hidden, seen = ("/proc", "/sys", "/etc/passwd", "/var", "/home"), interpreter_folders().values()
+        hidden, visible = ("/proc", "/sys", "/etc/passwd", "/var", "/home"), interpreter_folders().values()
         secrets = [
-            path for path in hidden if is_isolated and not any(Path(place).is_relative_to(path) for place in seen)
+            path for path in hidden if is_isolated and not any(Path(place).is_relative_to(path) for place in visible)
         ]
         limits = {"cpu_seconds": self.cpu_seconds, "most_processes": self.processes - 1}
-        words = ", ".join(map(repr, (secrets, folders, [*ENVIRONMENT, "PYTHONPATH", "LC_CTYPE", "PWD"], limits)))
-        look = f"{PROBE.read_text()}\nimport json\njson.dumps(findings({words}))"
-        programs = (look, VERSIONS, f"len(bytearray({self.memory_bytes}))")
+        arguments = ", ".join(map(repr, (secrets, folders, [*ENVIRONMENT, "PYTHONPATH", "LC_CTYPE", "PWD"], limits)))
+        probe_code = f"{PROBE.read_text()}\nimport json\njson.dumps(findings({arguments}))"
+        programs = (probe_code, VERSIONS, f"len(bytearray({self.memory_bytes}))")
         try:
             probe, versions, hog = (_result(asyncio.run(_pool(self).run([code])), self) for code in programs)
         except InfrastructureError as error:
@@ -160,8 +160,8 @@ class PythonTool:
             if reply.begun > len(replayed):
                 return replace(result, is_over=settings.session and not reply.is_done)
             if result.outcome is ToolOutcome.TIMEOUT or time.monotonic() - begin > replay_seconds:
-                slow = f"TimeoutError: the earlier calls took more than {replay_seconds:g} s to run again"
-                return ToolResult(ToolOutcome.TIMEOUT, slow, is_over=True)
+                message = f"TimeoutError: the earlier calls took more than {replay_seconds:g} s to run again"
+                return ToolResult(ToolOutcome.TIMEOUT, message, is_over=True)
             del replayed[reply.begun - 1]
 
 
@@ -202,7 +202,7 @@ def _pool(settings: PythonSettings) -> Pool:
     with _pools_lock:
         if settings not in _pools:
             is_isolated = settings.isolation == "namespaces"
-            inner = Settings(
+            child_settings = Settings(
                 cpu_seconds=settings.cpu_seconds,
                 wall_seconds=settings.wall_seconds,
                 memory_bytes=settings.memory_bytes,
@@ -212,7 +212,7 @@ def _pool(settings: PythonSettings) -> Pool:
                 user=None,
                 site=[inside(path) if is_isolated else path for path in site_folders()],
             )
-            _pools[settings] = Pool(inner, settings.workers or len(os.sched_getaffinity(0)))
+            _pools[settings] = Pool(child_settings, settings.workers or len(os.sched_getaffinity(0)))
         return _pools[settings]
 
 

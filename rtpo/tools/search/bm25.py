@@ -112,7 +112,7 @@ def _build(passages: Path, partial: Path) -> dict[str, Any]:
         "passages": {"file": passages.name, "rows": len(ids), "sha256": digest.hexdigest()},
         "tokenizer": TOKENIZER,
         "bm25": METHOD | {"bm25s": version("bm25s"), "words": len(vocabulary)},
-        "files": {file: _facts(partial / file) for file in FILES},
+        "files": {file: _size_and_checksum(partial / file) for file in FILES},
     }
 
 
@@ -197,11 +197,11 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         build = "build one with experiments/build_index.py"
         raise DataError(f"{folder} is not a complete search index ({error}): {build}.") from error
-    for file, facts in manifest["files"].items():
-        if not (folder / file).exists() or _facts(folder / file) != facts:
+    for file, expected in manifest["files"].items():
+        if not (folder / file).exists() or _size_and_checksum(folder / file) != expected:
             raise DataError(f"{folder / file} is lost or damaged: build the index again.")
     return manifest
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _size_and_checksum(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": sha256(path)}

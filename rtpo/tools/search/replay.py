@@ -13,7 +13,7 @@ from rtpo.tools.search.text import NO_RESULTS, normalise_query
 
 
 class SearchBackend(Protocol):
-    """Answers normalised queries. identity: everything that its answers depend on, as plain JSON, without API keys."""
+    """Answers normalised queries. identity: everything that the answers depend on, in JSON and without API keys."""
 
     identity: Mapping[str, Any]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 NO_RESULTS = "No results."
 TEXT_FORMAT = 1
 """version of the output of `normalise_query` and `render`; each version has its own cache"""
-_NOT_TEXT = ("Cc", "Cs")
+_REPLACED_BY_SPACE = ("Cc", "Cs")
 """control characters, and single surrogates, which JSON allows"""
 
 
@@ -27,7 +27,7 @@ def normalise_query(query: str) -> str:
 def plain(text: str) -> str:
     """Text on one line: control characters and single surrogates become spaces, runs of white space one space."""
     if not text.isprintable():
-        text = "".join(" " if unicodedata.category(letter) in _NOT_TEXT else letter for letter in text)
+        text = "".join(" " if unicodedata.category(letter) in _REPLACED_BY_SPACE else letter for letter in text)
     return " ".join(text.split())
 
 

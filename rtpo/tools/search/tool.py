@@ -1,4 +1,4 @@
-"""The search tool: four backends behind one interface; all paths of a run get the same answers (docs/run/tools.md)."""
+"""The search tool, with four backends. A query gets the same answer in all paths of a run (docs/run/tools.md)."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ class SearchTool:
 
 
 class SearchWorld:
-    """Answers queries, with one answer per normalised query for as long as the cache lives.
+    """Answers queries through a backend and a cache, so that a query always gets the same answer.
 
     Equal queries at the same time make one request. If two processes get different answers, both use the one stored
     first. Failures are not stored. It may be used in several event loops, one after another.
@@ -102,21 +102,22 @@ class SearchWorld:
 
     async def call(self, query: str) -> ToolResult:
         query = normalise_query(query)
-        most = self._settings.query_characters
+        limit = self._settings.query_characters
         if not query:
-            why = "The query is empty: give words to search for."
-        elif len(query) > most:
-            why = f"The query has {counted(len(query), 'character')}: use {most} or fewer."
+            refusal = "The query is empty: give words to search for."
+        elif len(query) > limit:
+            refusal = f"The query has {counted(len(query), 'character')}: use {limit} or fewer."
         else:
-            why = self._backend.refusal(query)
-        if why:
-            return ToolResult(ToolOutcome.REFUSED, why)
+            refusal = self._backend.refusal(query)
+        if refusal:
+            return ToolResult(ToolOutcome.REFUSED, refusal)
         return ToolResult(ToolOutcome.OK, await self._store.once(query, lambda: self._backend.answer(query)))
 
 
 @cache
 def open_world(settings: SearchSettings) -> SearchWorld:
-    """The process's one world with these settings. Raises DataError and ConfigError as `SearchSettings.check` does."""
+    """Open the world of these settings, once per process. Raises DataError and ConfigError as `SearchSettings.check`
+    does."""
     return SearchWorld(settings)
 
 
