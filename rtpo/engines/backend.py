@@ -26,7 +26,7 @@ class StepResult:
 
     grad_norm: float  # before clipping
     loss: float
-    sums: Mapping[str, float]  # sums over tokens for the log, such as of clipped tokens (`rtpo.core.losses`)
+    sums: Mapping[str, float]  # sums for the metrics, such as `clipped` (`rtpo.core.losses.loss`)
     lr: float  # that the step used
     computed_tokens: int  # as in `TokenScores`
     scores: TokenScores | None = None  # if requested: of the step's own forward pass, under the weights before it
@@ -67,8 +67,10 @@ class Backend(Protocol):
         ...
 
     def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult:
-        """Take one optimizer step. scored: return the scores of its own forward pass. Where `packed` has no old
-        log-probs, those of this pass are used."""
+        """Take one optimizer step. Where `packed` has no old log-probs, those of the step's forward pass are used.
+
+        scored: return the scores of this pass too.
+        """
         ...
 
     def push(self, version: int) -> None:

@@ -98,8 +98,8 @@ class Engine(Protocol):
 class BatchingEngine:
     """An engine that answers lists of requests, one list at a time.
 
-    A call takes all requests made since the previous call began. It starts once no request has come for `delay`
-    seconds. Without a delay, it starts once every episode that is ready now has made its request.
+    A call takes all requests made since the previous call began. It starts when no request has come for `delay`
+    seconds; with delay 0, when all episodes that can run now have made their requests.
     """
 
     def __init__(self, call: Callable[[list[Request]], Awaitable[list[Generation]]], delay: float = 0.0) -> None:

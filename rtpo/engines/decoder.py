@@ -391,4 +391,4 @@ def _workers(threads: int) -> Iterator[_StarMap]:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             yield lambda run, jobs: pool.map(run, *zip(*jobs, strict=True))
     finally:
-        torch.set_num_threads(threads)  # part of this setting is the process's, not each thread's
+        torch.set_num_threads(threads)  # the pool's threads changed it for the whole process

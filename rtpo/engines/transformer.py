@@ -123,9 +123,9 @@ class Transformer:
         self._targets: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
         """by a weight's name: where it is copied to, and its shape"""
         shape = architecture.vocabulary, architecture.hidden
-        self._embedding = self._place(EMBEDDING, self._matrix(*shape))
-        self._head = self._embedding if architecture.has_tied_embeddings else self._place(HEAD, self._matrix(*shape))
-        self._norm = self._place("model.norm.weight", torch.empty(architecture.hidden))
+        self._embedding = self._register(EMBEDDING, self._matrix(*shape))
+        self._head = self._embedding if architecture.has_tied_embeddings else self._register(HEAD, self._matrix(*shape))
+        self._norm = self._register("model.norm.weight", torch.empty(architecture.hidden))
         self._stack = [self._allocate(f"model.layers.{index}.") for index in range(self.layers)]
         self._laid_out: dict[int, Tensor] = {}
         """matrices by their address, in oneDNN's layout: otherwise every product in bf16 would convert them again"""
@@ -137,7 +137,7 @@ class Transformer:
     def _matrix(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=self.dtype)
 
-    def _place(self, name: str, memory: Tensor, pairs: bool = False) -> Tensor:
+    def _register(self, name: str, memory: Tensor, pairs: bool = False) -> Tensor:
         """Note that the tensor `name` is copied to `memory`; with `pairs`, reordered from a head's two halves."""
         size = self.head_size
         view = memory.view(-1, size // 2, 2, *memory.shape[1:]).transpose(1, 2) if pairs else memory
@@ -152,20 +152,20 @@ class Transformer:
         def fused(parts: dict[str, int], kind: str, *width: int) -> Tensor:
             memory = self._matrix(sum(parts.values()), *width)
             for name, part in zip(parts, memory.split(list(parts.values())), strict=True):
-                self._place(f"{name}_proj.{kind}", part, pairs=name in (attention + "q", attention + "k"))
+                self._register(f"{name}_proj.{kind}", part, pairs=name in (attention + "q", attention + "k"))
             return memory
 
         qkv = dict(zip([attention + "q", attention + "k", attention + "v"], rows, strict=True))
         gate_up = {mlp + "gate": inner, mlp + "up": inner}
         output, down = {attention + "o": hidden}, {mlp + "down": hidden}
         norms = [
-            self._place(f"{attention}{which}_norm.weight", torch.empty(size), pairs=True)
+            self._register(f"{attention}{which}_norm.weight", torch.empty(size), pairs=True)
             if architecture.has_qk_norm
             else None
             for which in ("q", "k")
         ]
         return _Layer(
-            input_norm=self._place(prefix + "input_layernorm.weight", torch.empty(hidden)),
+            input_norm=self._register(prefix + "input_layernorm.weight", torch.empty(hidden)),
             qkv=fused(qkv, "weight", hidden),
             qkv_bias=fused(qkv, "bias") if architecture.has_qkv_bias else None,
             q_norm=norms[0],
@@ -173,7 +173,7 @@ class Transformer:
             qk_scale=torch.empty(self.heads + self.kv_heads, size),
             output=fused(output, "weight", rows[0]),
             output_bias=fused(output, "bias") if architecture.has_output_bias else None,
-            mlp_norm=self._place(prefix + "post_attention_layernorm.weight", torch.empty(hidden)),
+            mlp_norm=self._register(prefix + "post_attention_layernorm.weight", torch.empty(hidden)),
             gate_up=fused(gate_up, "weight", hidden),
             gate_up_bias=fused(gate_up, "bias") if architecture.has_mlp_bias else None,
             down=fused(down, "weight", inner),

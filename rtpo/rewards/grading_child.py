@@ -100,7 +100,7 @@ def verdict(gold: str, answer: str) -> str:
 
 
 def _excludes_or_bounds(gold: str, answer: str) -> bool:
-    """Whether an answer states what the result is not, or gives only a bound, such as > 3, for a gold that is none."""
+    """Whether an answer states what the result is not, or gives a bound (such as > 3) where the gold is a value."""
     if _NOT_THE_ANSWER.search(answer) and not _NOT_THE_ANSWER.search(gold):
         return True
     return bool(_BOUND.fullmatch(answer)) and not re.search(r"[<>(\[]|\\(?:[gl]e|[gl]t|infty)", gold)

@@ -62,8 +62,8 @@ def _has_branches(side: Expr) -> bool:
 
 
 def _are_equal_where_real(left: Expr, right: Expr, symbols: list[Symbol]) -> bool:
-    """Whether both sides agree at all test points (each sign, two sizes). At least two must count: points where a side
-    is not real are skipped, unless a side contains i."""
+    """Whether both sides agree at test points of each sign and two sizes. Points where a side is not real are skipped,
+    unless a side contains i. Two points must be left."""
     is_complex = left.has(I) or right.has(I)
     compared = 0
     for divisor in _DIVISORS:
