@@ -87,13 +87,13 @@ def fork(harness: Harness, boundaries: Mapping[int, Sequence[Boundary]], n: int)
 def stale_returns(harness: Harness, siblings: Sequence[Group], k: int, config: RTPOConfig) -> dict[str, float]:
     """Weighted returns clamp(w) R by uid, for graded siblings with turns after k. w is the product of pi/pi_old over
     the tokens of these turns, in their recorded contexts. It is computed and clamped as log w."""
-    tails = [s for group in siblings for s in group if s.is_graded and len(s.turns) > k + 1]
-    rows = [row for s in tails for row in trajectory_rows(s, "recorded", 0.0, 1.0, s.uid, first_k=k + 1)]
+    continued = [s for group in siblings for s in group if s.is_graded and len(s.turns) > k + 1]
+    rows = [row for s in continued for row in trajectory_rows(s, "recorded", 0.0, 1.0, s.uid, first_k=k + 1)]
     log_weight: defaultdict[str, float] = defaultdict(float)
     for row, new in zip(rows, harness.score(rows), strict=True):
         log_weight[row.rollout_uid] += float((new - row.rollout_logprobs[row.mask]).sum(dtype=np.float64))
     low, high = math.log(config.tail_low), math.log(config.tail_high)
-    return {s.uid: math.exp(min(max(log_weight[s.uid], low), high)) * s.reward for s in tails}
+    return {s.uid: math.exp(min(max(log_weight[s.uid], low), high)) * s.reward for s in continued}
 
 
 def sibling_rows(
