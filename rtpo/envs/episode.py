@@ -13,14 +13,15 @@ NO_ANSWER = Grade(GradeOutcome.GRADED, 0.0, "no answer in a box")
 
 
 class State(Protocol):
-    """An episode's state. uid: the task's. ended: truthy once the episode has ended. Its repr must show all of it,
-    because a snapshot's digest is a hash of the repr."""
+    """An episode's state. Its repr must show all of it, because a snapshot's digest is a hash of the repr."""
 
     @property
-    def uid(self) -> str: ...
+    def uid(self) -> str:
+        """The task's uid."""
 
     @property
-    def ended(self) -> object: ...
+    def ended(self) -> object:
+        """True, or any true value, once the episode has ended."""
 
 
 S = TypeVar("S", bound=State)

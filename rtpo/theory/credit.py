@@ -17,14 +17,15 @@ from rtpo.theory.tabular import TabularHarness, tasks
 from rtpo.types import Role, TrainRow
 
 TURN = 1
-"""the turn whose advantages are measured: it has an earlier turn, which leads to its state, and later ones"""
+"""the turn whose advantages are measured: neither the first nor the last"""
 CHAINS: grpo.GRPOConfig = configured("grpo", training_context="recorded", normalise_std=False)
 
 
 @dataclass(frozen=True)
 class CreditSettings:
-    """Settings of Theorem 2: first those for factor and contamination, then those for errors."""
+    """Settings of Theorem 2."""
 
+    # the factor of RTPO's advantages, and the contamination of GRPO's
     mdps: int = 2
     turns: int = 3
     paths: int = 24_000  # siblings or chains in each measurement
@@ -33,6 +34,7 @@ class CreditSettings:
     least_sigma_v: float = 0.15  # MDPs below this sigma_V or sigma_A are not used
     least_sigma_a: float = 0.2
     least_cell: int = 300  # estimates that a mean needs to be recorded
+    # the errors of both
     error_paths: int = 8_000
     sizes: tuple[tuple[int, int], ...] = ((2, 2), (4, 4), (8, 8), (2, 3), (4, 5), (2, 16))  # n siblings, N chains
     sigmas: tuple[tuple[float, float, float], ...] = (  # sigma_V, sigma_A, sigma_xi

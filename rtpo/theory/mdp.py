@@ -15,19 +15,14 @@ Table = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class MDP:
-    """A finite MDP with one reward, that of the final state; gamma = 1. Raises ConfigError for invalid tables.
+    """A finite MDP with one reward, that of the final state; gamma = 1. Raises ConfigError for invalid tables."""
 
-    transition: [S, A, S] probabilities of the next state. reward: [S] mean rewards of the final state. start: [S]
-    distribution of s_0. horizon: K, the most turns. terminal: states that end an episode earlier. bernoulli: the reward
-    is drawn, 1 with probability reward[s] and otherwise 0.
-    """
-
-    transition: Table
-    reward: Table
-    start: Table
-    horizon: int
-    terminal: frozenset[int] = frozenset()
-    bernoulli: bool = False
+    transition: Table  # [S, A, S] probabilities of the next state
+    reward: Table  # [S] mean reward of each final state
+    start: Table  # [S] distribution of s_0
+    horizon: int  # K, the most turns
+    terminal: frozenset[int] = frozenset()  # states that end an episode before K turns
+    bernoulli: bool = False  # the reward is drawn: 1 with probability reward[s], otherwise 0
 
     def __post_init__(self) -> None:
         states, actions = len(self.reward), np.shape(self.transition)[1] if np.ndim(self.transition) == 3 else 0

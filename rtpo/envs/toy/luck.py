@@ -17,8 +17,8 @@ from rtpo.envs.episode import Answering
 
 @dataclass(frozen=True)
 class Luck:
-    """Which coins are tossed and what they are worth. With many faces, two paths rarely share a state after a toss; the
-    return's mean and variance do not depend on the number of faces."""
+    """Which coins are tossed and what they are worth. More faces only make it rarer that two paths share a state after
+    a toss: the return's mean and variance stay the same."""
 
     turns: tuple[Natural, ...] = ()  # a coin is tossed after each of these turns, counted from 0; empty: no luck
     size: Positive = 1.0  # reward of heads; that of a right answer is 1
@@ -33,7 +33,8 @@ class Luck:
         return problems
 
     def toss(self, path_seed: int, turn: int) -> int:
-        """The face of this path's coin after `turn`. Odd faces are heads; with two faces, a bool: True is heads."""
+        """Toss this path's coin after `turn`. Odd faces are heads; with two faces the result is a bool, True for
+        heads."""
         face = (stream_seed(path_seed, "luck", turn) + 1) % self.faces
         return face == 1 if self.faces == 2 else face
 
