@@ -1,6 +1,5 @@
 """Tables about the project itself: its methods, experiments, models and curves."""
 
-import json
 from math import prod
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +14,7 @@ from analysis.tables import NO_VALUE, NOT_RUN
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments as names_of_experiments
+from rtpo.toy.record import read_record
 
 WARM_STARTS = {
     "Toy math": "warm_start_math",
@@ -78,46 +78,46 @@ def warm_starts() -> pd.DataFrame:
 
 
 def _warm_start(folder: Path) -> dict[str, str]:
-    record = json.loads((folder / "warm_start.json").read_bytes())
-    settings, held_out = record["settings"], record["held_out"]
-    paper = held_out.get("paper_decoding_success")
+    record = read_record(folder)
+    settings, held_out = record.settings, record.held_out
+    paper = held_out.paper_decoding_success
     return {
-        "Parameters": f"{record['parameters']:,}",
-        "Fine-tuning, cycles × steps": f"{settings['cycles']} × {settings['steps']:,}",
-        "Episodes with past thinking kept, %": f"{100 * settings['full_history']:g}",
-        "Fine-tuning, CPU seconds": f"{record['training_cpu_seconds']:,.0f}",
-        "Demonstrator's success, %": f"{100 * record['demonstrator_success']:.1f}",
-        "Held-out problems": f"{held_out['problems']:,}",
-        "Held-out success sampled at temperature 1, %": f"{100 * held_out['sampled_success']:.1f}",
+        "Parameters": f"{record.parameters:,}",
+        "Fine-tuning, cycles × steps": f"{settings.cycles} × {settings.steps:,}",
+        "Episodes with past thinking kept, %": f"{100 * settings.full_history:g}",
+        "Fine-tuning, CPU seconds": f"{record.training_cpu_seconds:,.0f}",
+        "Demonstrator's success, %": f"{100 * record.demonstrator_success:.1f}",
+        "Held-out problems": f"{held_out.problems:,}",
+        "Held-out success sampled at temperature 1, %": f"{100 * held_out.sampled_success:.1f}",
         "Held-out success at temperature 0.6 and top-p 0.95, %": NOT_RUN if paper is None else f"{100 * paper:.1f}",
-        "Held-out success greedy, %": f"{100 * held_out['greedy_success']:.1f}",
-        "Turns an episode": f"{held_out['turns_per_episode']:.2f}",
-        "Tokens a turn": f"{held_out['tokens_per_turn']:.1f}",
-        "Ratio, flattened over recorded contexts (geometric mean a token)": f"{held_out['flattened_ratio']:.3f}",
+        "Held-out success greedy, %": f"{100 * held_out.greedy_success:.1f}",
+        "Turns an episode": f"{held_out.turns_per_episode:.2f}",
+        "Tokens a turn": f"{held_out.tokens_per_turn:.1f}",
+        "Ratio, flattened over recorded contexts (geometric mean a token)": f"{held_out.flattened_ratio:.3f}",
     }
 
 
 def walk_turns() -> pd.DataFrame:
     """What the turns of the toy walk decide before training: the share f of the return's variance that is still open
     at each turn, by setting."""
-    file = PROJECT / "rtpo" / "toy" / "warm_start_walk" / "warm_start.json"
+    record = read_record(PROJECT / "rtpo" / "toy" / "warm_start_walk")
     rows = []
-    for name, setting in json.loads(file.read_bytes())["decided"].items():
-        left = {f"f, turn {k}": f"{share:.2f}" for k, share in enumerate(setting["left"])}
-        row = {"Setting": name, "n": f"{setting['problems']} × {setting['paths']}"}
-        row["Standard deviation of the return"] = f"{setting['deviation']:.3f}"
-        rows.append(row | left | {"1 − mean f": f"{1 - fmean(setting['left']):.2f}"})
+    for name, setting in (record.decided or {}).items():
+        left = {f"f, turn {k}": f"{share:.2f}" for k, share in enumerate(setting.left)}
+        row = {"Setting": name, "n": f"{setting.problems} × {setting.paths}"}
+        row["Standard deviation of the return"] = f"{setting.deviation:.3f}"
+        rows.append(row | left | {"1 − mean f": f"{1 - fmean(setting.left):.2f}"})
     return pd.DataFrame(rows)
 
 
 def key_turns() -> pd.DataFrame:
     """What the turns of the toy keys decide before training, the mean over its warm starts."""
-    files = sorted((PROJECT / "rtpo" / "toy").glob("warm_start_keys*/warm_start.json"))
-    measured = [json.loads(file.read_bytes())["decided"]["keys"] for file in files]
+    records = [read_record(folder) for folder in sorted((PROJECT / "rtpo" / "toy").glob("warm_start_keys*"))]
+    measured = [record.decided["keys"] for record in records if record.decided]
     titles = {"left": "f", "reached": "Paths that reach it, %", "ties": "Ties, %", "recurring": "Recurring, %"}
     rows = []
     for key, title in titles.items():
-        means = [fmean(values) for values in zip(*(each[key] for each in measured), strict=True)]
+        means = [fmean(values) for values in zip(*(getattr(each, key) for each in measured), strict=True)]
         texts = [f"{mean:.2f}" if key == "left" else f"{100 * mean:.0f}" for mean in means]
         rows.append({"": title} | {f"Turn {k}": text for k, text in enumerate(texts)})
     return pd.DataFrame(rows)

@@ -9,13 +9,14 @@ Settings default to the recipe's. An adapter's recipe cannot be changed here.
 import argparse
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from rtpo.errors import ConfigError
 from rtpo.run.cli import PROJECT, Parser, command, folder, positive, whole_number
 from rtpo.toy.recipes import WarmStart, recipes
+from rtpo.toy.record import WarmStartRecord
 from rtpo.toy.warm_start import measure_again, warm_start
 from rtpo.warm_starts.adapter import make_adapter, read_splits
 from rtpo.warm_starts.recipes import adapter_recipes
@@ -48,20 +49,23 @@ def main(arguments: list[str] | None = None) -> None:
     if name in adapters and options:
         raise ConfigError(f"an adapter is made by its recipe alone: leave out --{', --'.join(options)}.")
     record: dict[str, Any]
+    warning = ""
     if name in adapters:
         record = make_adapter(adapters[name], base, read_splits(games / adapters[name].family), output)
     else:
         recipe, is_measured = toy_recipes[name], options.pop("decided", False)
         recipe = replace(recipe, settings=replace(recipe.settings, **options))
-        record = (measure_again if is_measured else warm_start)(recipe, output)
+        toy_record = (measure_again if is_measured else warm_start)(recipe, output)
+        record = asdict(toy_record)
+        warning = why_weak(toy_record)
     print(json.dumps({key: value for key, value in record.items() if key != "loss"}, indent=1))
-    if name in toy_recipes and (warning := why_weak(record)):
+    if warning:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def why_weak(record: dict[str, Any]) -> str:
+def why_weak(record: WarmStartRecord) -> str:
     """A warning if a toy model succeeds far less often than its demonstrator; "" if not."""
-    demonstrator, model = record["demonstrator_success"], record["held_out"]["sampled_success"]
+    demonstrator, model = record.demonstrator_success, record.held_out.sampled_success
     if model >= LEAST_SHARE * demonstrator:
         return ""
     return (

@@ -5,10 +5,9 @@ flattened histories (`flattened_ratio` near 1).
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, 
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
-from rtpo.core.files import check_is_free, sha256, write_whole
+from rtpo.core.files import check_is_free, sha256
 from rtpo.core.seeds import generator
 from rtpo.engines.base import PAPER_DECODING, BatchingEngine, Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
@@ -34,6 +33,7 @@ from rtpo.rows import trajectory_rows
 from rtpo.toy import variance
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.recipes import ARCHITECTURE, Recipe, WarmStart
+from rtpo.toy.record import HeldOut, TurnRecord, WarmStartRecord, read_record, write_record
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
 from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_ids
 
@@ -153,7 +153,7 @@ def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStar
             losses.append(loss.item())
     model.eval()
     parts = [losses[start : start + RECORD_EVERY] for start in range(0, len(losses), RECORD_EVERY)]
-    return [(RECORD_EVERY * i + len(part), round(_mean(part), 4)) for i, part in enumerate(parts)]
+    return [(RECORD_EVERY * i + len(part), _mean(part)) for i, part in enumerate(parts)]
 
 
 def local_engine(model: PreTrainedModel, stop_id: int, cache_tokens: int = 0, delay: float = 0.0) -> BatchingEngine:
@@ -206,26 +206,24 @@ def flattened_ratio(model: Qwen3ForCausalLM, rollouts: Sequence[Rollout]) -> flo
     return float(np.exp(np.concatenate(differences).mean()))
 
 
-def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> dict[str, int | float]:
-    """Measure held-out success, lengths and `flattened_ratio`. `sampled` is at temperature 1."""
+def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> HeldOut:
+    """Measure success, lengths and `flattened_ratio` on held-out problems."""
     sampled = play(model, tokenizer, recipe, Sampling())
     greedy = play(model, tokenizer, recipe, Sampling(temperature=0))
     paper = play(model, tokenizer, recipe, PAPER_DECODING)
     turns = [turn for rollout in sampled for turn in rollout.turns]
-    figures = {
-        "sampled_success": _mean(rollout.reward == 1 for rollout in sampled),
-        "greedy_success": _mean(rollout.reward == 1 for rollout in greedy),
-        "turns_per_episode": _mean(len(rollout.turns) for rollout in sampled),
-        "tokens_per_turn": _mean(len(turn.output_ids) for turn in turns),
-        "flattened_ratio": flattened_ratio(model, sampled),
-        "paper_decoding_success": _mean(rollout.reward == 1 for rollout in paper),
-    }
-    return {"problems": len(sampled)} | {name: round(value, 4) for name, value in figures.items()}
+    return HeldOut(
+        problems=len(sampled),
+        sampled_success=_mean(rollout.reward == 1 for rollout in sampled),
+        greedy_success=_mean(rollout.reward == 1 for rollout in greedy),
+        turns_per_episode=_mean(len(rollout.turns) for rollout in sampled),
+        tokens_per_turn=_mean(len(turn.output_ids) for turn in turns),
+        flattened_ratio=round(flattened_ratio(model, sampled), 4),
+        paper_decoding_success=_mean(rollout.reward == 1 for rollout in paper),
+    )
 
 
-def measure_turns(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe
-) -> dict[str, dict[str, Any]]:
+def measure_turns(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> dict[str, TurnRecord]:
     """Measure at temperature 1 which turns decide the return (`rtpo.toy.variance`), under each of `recipe.decided`."""
     settings, max_turns = recipe.settings, recipe.max_turns
     tasks = problems(recipe, "held_out", variance.PROBLEMS)
@@ -235,7 +233,7 @@ def measure_turns(
         play_paths = partial(play_plans, model, tokenizer, env, limits, seed=settings.seed, sampling=Sampling())
         turns = variance.measure_turns(play_paths, tasks, max_turns)
         facts = {key: np.round(values, 4).tolist() for key, values in asdict(turns).items()}
-        measured[name] = {"problems": len(tasks), "paths": variance.PATHS} | facts
+        measured[name] = TurnRecord(problems=len(tasks), paths=variance.PATHS, **facts)
     return measured
 
 
@@ -245,10 +243,10 @@ def _limits(model: Qwen3ForCausalLM, max_turns: int) -> EpisodeLimits:
 
 
 def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))
+    return round(float(np.mean(list(values))), 4)
 
 
-def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
+def warm_start(recipe: Recipe, output: Path) -> WarmStartRecord:
     """Train, measure and save a checkpoint folder; returns its record, written last as warm_start.json. Raises
     DataError if `output` is not empty."""
     check_is_free(output)
@@ -265,27 +263,25 @@ def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
     trained = time.process_time()
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
-    record = {
-        "settings": asdict(settings),
-        "held_out": measure(model, tokenizer, recipe),
-        "demonstrator_success": round(_mean(episode.grade.reward == 1 for episode in episodes), 4),
-        "parameters": model.num_parameters(),
-        "training_cpu_seconds": round(trained - begun, 1),
-        "sha256": {path.name: sha256(path) for path in sorted(output.iterdir())},
-        "versions": {module.__name__: module.__version__ for module in (torch, transformers, tokenizers)},
-        "loss": losses,
-    }
-    if recipe.decided:
-        record["decided"] = measure_turns(model, tokenizer, recipe)
-    (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n")
+    record = WarmStartRecord(
+        settings=settings,
+        held_out=measure(model, tokenizer, recipe),
+        demonstrator_success=_mean(episode.grade.reward == 1 for episode in episodes),
+        parameters=model.num_parameters(),
+        training_cpu_seconds=round(trained - begun, 1),
+        sha256={path.name: sha256(path) for path in sorted(output.iterdir())},
+        versions={module.__name__: module.__version__ for module in (torch, transformers, tokenizers)},
+        loss=losses,
+        decided=measure_turns(model, tokenizer, recipe) or None,
+    )
+    write_record(output, record)
     return record
 
 
-def measure_again(recipe: Recipe, folder: Path) -> dict[str, Any]:
+def measure_again(recipe: Recipe, folder: Path) -> WarmStartRecord:
     """Repeat `measure_turns` on a shipped model; replaces the measures in its record and returns the record."""
-    file = folder / "warm_start.json"
-    record: dict[str, Any] = json.loads(file.read_bytes())
     model = Qwen3ForCausalLM.from_pretrained(folder)
-    record["decided"] = measure_turns(model, build_tokenizer(recipe.words), recipe)
-    write_whole(file, (json.dumps(record, indent=1) + "\n").encode())
+    decided = measure_turns(model, build_tokenizer(recipe.words), recipe)
+    record = replace(read_record(folder), decided=decided)
+    write_record(folder, record)
     return record
