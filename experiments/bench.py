@@ -2,6 +2,7 @@
 
     python experiments/bench.py                     every case that needs no file
     python experiments/bench.py decoder trees       these cases
+    python experiments/bench.py lm --repeats 3      a language model's, which prepare_model.py makes
     python experiments/bench.py grading --file data/raw/math500
 
 The two sides of a case take turns, so that other load on the machine affects both; only `verl` runs one side after the
@@ -29,6 +30,7 @@ import pyarrow.parquet as pq
 import torch
 from transformers import Qwen3ForCausalLM
 
+from experiments.bench_lm import MODEL, lm
 from rtpo.core.files import utc_now, write_whole
 from rtpo.core.names import counted
 from rtpo.data.reading import read_rows
@@ -43,7 +45,7 @@ from rtpo.rewards.grading import MathGrader
 from rtpo.run.building import leaves
 from rtpo.run.cli import Parser, command, composed, whole_number
 from rtpo.run.config import PROJECT, RunConfig, compose_run
-from rtpo.run.model_folder import chat_format
+from rtpo.run.model_folder import chat_format, check_model
 from rtpo.run.provenance import provenance
 from rtpo.run.run import open_harness
 from rtpo.run.tasks import load_tasks
@@ -308,7 +310,10 @@ def grading(options: Namespace) -> Iterator[Case]:
     yield f"grading, {counted(len(answers), 'answer')}", "ms a grade", timings
 
 
-CASES = {"verl": verl, "trees": trees, "decoder": decoder, "python": python, "grading": grading}
+CASES: dict[str, Callable[[Namespace], Iterator[Case]]] = {
+    **{"verl": verl, "trees": trees, "decoder": decoder, "python": python, "grading": grading},
+    "lm": partial(lm, in_turns=in_turns),
+}
 
 
 @command
@@ -317,13 +322,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("cases", nargs="*", metavar="case", help=f"cases to run: {', '.join(CASES)}")
     parser.add_argument("--repeats", type=whole_number(1), default=5, help="timings behind each median; default: 5")
     parser.add_argument("--file", type=Path, help="for the case grading: a file of answers, such as MATH-500's")
+    parser.add_argument("--model", type=Path, default=MODEL, help="for the case lm: a model folder")
     parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench", help="folder for the records")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.cases if name not in CASES]:
         raise ConfigError(f"no case is named {', '.join(unknown)}: there are {', '.join(CASES)}.")
     if "grading" in options.cases and options.file is None:
         raise ConfigError("grading needs a file: give --file FILE.")
-    names = options.cases or [name for name in CASES if name != "grading" or options.file]
+    if "lm" in options.cases:
+        check_model(options.model, embedded=True)
+    missing = {"grading": options.file is None, "lm": not options.model.is_dir()}
+    names = options.cases or [name for name in CASES if not missing.get(name)]
     options.results.mkdir(parents=True, exist_ok=True)
     record: dict[str, Any] = {"started": utc_now(), **provenance(), "cases": []}
     file = options.results / f"{record['started'].replace(':', '')}.json"

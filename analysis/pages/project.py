@@ -2,7 +2,7 @@
 
 from math import prod
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import pandas as pd
@@ -121,3 +121,17 @@ def key_turns() -> pd.DataFrame:
         texts = [f"{mean:.2f}" if key == "left" else f"{100 * mean:.0f}" for mean in means]
         rows.append({"": title} | {f"Turn {k}": text for k, text in enumerate(texts)})
     return pd.DataFrame(rows)
+
+
+def bench(name: str) -> pd.DataFrame:
+    """The medians of a record of experiments/bench.py in results/reference_bench, as tokens a second or GiB."""
+    record = json.loads((PROJECT / "results" / "reference_bench" / f"{name}.json").read_bytes())
+    rows = []
+    for case in record["cases"]:
+        (ours, own), (theirs, other) = ((side, median(values)) for side, values in case["timings"].items())
+        is_time = case["unit"].startswith("ms a ")
+        unit = f"{case['unit'].removeprefix('ms a ')}s a second" if is_time else case["unit"]
+        values = (1e3 / own, 1e3 / other) if is_time else (own, other)
+        sides = [f"{side} {value:.3g}" for side, value in zip((ours, theirs), values, strict=True)]
+        rows.append((case["case"], unit, *sides, f"{values[0] / values[1]:.2f}"))
+    return pd.DataFrame(rows, columns=["Case", "Unit", "Ours", "Alternative", "Ours / alternative"])

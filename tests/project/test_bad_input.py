@@ -43,7 +43,8 @@ WORDS: dict[str, tuple[str, ...]] = {
 }
 """what a word in capitals stands for, one after another"""
 TABLE = """
-experiments.bench : nosuch | decoder --repeats WHOLE | python --results OUT | grading --file FILE
+experiments.bench : nosuch | decoder --repeats WHOLE | python --results OUT | grading --file FILE |
+    lm --model FOLDER
 experiments.build_index : DATA --output {}/index | {}/pipe --output {}/index | {}/passages --output OUT
 experiments.evaluate : nosuch=1 | checkpoint=WARM | checkpoint=FOLDER benchmarks=[math500] |
     checkpoint={}/of_FILE benchmarks=[math500] | checkpoint=WARM benchmarks=[nosuch] |

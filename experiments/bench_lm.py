@@ -1,0 +1,187 @@
+"""The case `lm` of experiments/bench.py: the embedded engine and the trainer on a language model, against transformers.
+
+Each side runs in a process of its own, so that its peak memory is known.
+"""
+
+import multiprocessing
+import resource
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from transformers import AutoModelForCausalLM
+
+from rtpo.core.packing import Packed
+from rtpo.engines.base import Request, Sampling
+from rtpo.engines.decoder import Decoder
+from rtpo.errors import MachineError
+from rtpo.run.cli import composed
+from rtpo.run.config import PROJECT, compose_run, has_bf16
+from rtpo.types import Ids, as_ids
+from rtpo.verbs import TokenClip
+
+MODEL = PROJECT / "data" / "models" / "smollm2-135m-instruct"
+ROWS, SIBLINGS, CONTEXT_TOKENS, REPLY_TOKENS = 64, 16, 200, 16  # of the engine's cases
+PROMPTS, PATHS, TURNS = 2, 16, 6  # of the update
+PROMPT_TOKENS, THOUGHT_TOKENS, COMMAND_TOKENS, ANSWER_TOKENS = 160, 12, 5, 20  # of a text game, on average
+THREADS = 2
+Sides = Mapping[str, Callable[[], object]]
+InTurns = Callable[[Sides, int], dict[str, list[float]]]
+Case = tuple[str, str, Mapping[str, list[float]]]
+
+
+class Side:
+    """A process that runs what `make(*arguments)` returns, each time it is called."""
+
+    def __init__(self, make: Callable[..., Callable[[], object]], *arguments: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._answer()
+
+    def __call__(self) -> None:
+        self._pipe.send("run")
+        self._answer()
+
+    def end(self) -> float:
+        """End the process; returns its peak memory in GiB."""
+        self._pipe.send("end")
+        gigabytes = float(self._answer())
+        self._process.join()
+        return gigabytes
+
+    def _answer(self) -> Any:
+        """Raises MachineError if the process has ended."""
+        try:
+            return self._pipe.recv()
+        except EOFError as error:
+            raise MachineError("a side of the benchmark ended; its own message is above.") from error
+
+
+def _serve(pipe: Connection, make: Callable[..., Callable[[], object]], arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(THREADS)
+    run = make(*arguments)
+    pipe.send("ready")
+    while pipe.recv() == "run":
+        run()
+        pipe.send("done")
+    pipe.send(peak())
+
+
+def lm(options: Namespace, in_turns: InTurns) -> Iterator[Case]:
+    """Milliseconds a token and peak GiB; the rows of transformers' update are a sample of ours."""
+    for siblings in (SIBLINGS, 1):
+        sides = {"engine": Side(engine, options.model, siblings), "generate": Side(generate, options.model, siblings)}
+        timings = in_turns(sides, options.repeats)
+        tokens = ROWS * REPLY_TOKENS
+        name = f"{ROWS} rows, {siblings} a prompt"
+        yield f"sampling, {name}", "ms a token", per_token(timings, dict.fromkeys(sides, tokens))
+        yield f"memory of sampling, {name}", "GiB", {label: [side.end()] for label, side in sides.items()}
+    from rtpo.verl_harness.session import open_backend
+
+    overrides = ("task=textworld", "profile=laptop_lm", f"model.path={options.model}", "optimizer.lr=1e-12")
+    backend = open_backend(compose_run(composed("train", list(overrides))))
+    rows, plain = game_rows(PROMPTS, PATHS), Side(plain_update, options.model)
+    packed = pack_rows(rows)
+    timings = in_turns({"trees": lambda: backend.step(packed, None, TokenClip()), "plain": plain}, options.repeats)
+    trained = THOUGHT_TOKENS + COMMAND_TOKENS
+    counts = {"trees": len(rows) * trained, "plain": TURNS * trained}
+    yield f"update, {PROMPTS} prompts x {PATHS} paths", "ms a trained token", per_token(timings, counts)
+    (worker,) = backend._workers.workers
+    yield "memory of an update", "GiB", {"trees": [ray.get(worker.__ray_call__.remote(peak))], "plain": [plain.end()]}
+
+
+def per_token(timings: Mapping[str, list[float]], tokens: Mapping[str, int]) -> dict[str, list[float]]:
+    return {side: [1e3 * seconds / tokens[side] for seconds in values] for side, values in timings.items()}
+
+
+def engine(model: Path, siblings: int) -> Callable[[], object]:
+    """Sample with the embedded engine, from contexts that are not cached."""
+    network = pretrained(model)
+    decoder = Decoder(network.config, (), 98304, network.dtype)
+    decoder.load(network.state_dict().items(), version=0)
+    sampling = Sampling(max_tokens=REPLY_TOKENS)
+    contexts = prompts(network.config.vocab_size, siblings)
+    requests = [Request(as_ids(ids), sampling, seed, str(seed), str(seed)) for seed, ids in enumerate(contexts)]
+
+    def run() -> None:
+        decoder.reset_cache()
+        decoder.generate(requests)
+
+    return run
+
+
+def generate(model: Path, siblings: int) -> Callable[[], object]:
+    """Sample with transformers' `generate`, which returns its logits, since rollouts need log-probs."""
+    network = pretrained(model)
+    contexts = torch.from_numpy(prompts(network.config.vocab_size, siblings))
+    length = {"max_new_tokens": REPLY_TOKENS, "eos_token_id": None, "pad_token_id": 0}
+    how = {"do_sample": True, "top_k": 0, "return_dict_in_generate": True, "output_logits": True}
+    return lambda: network.generate(contexts, attention_mask=torch.ones_like(contexts), **length, **how)
+
+
+def plain_update(model: Path) -> Callable[[], object]:
+    """The gradient on the rows of one path, row by row, with all logits and without an optimizer step."""
+    network = pretrained(model).train()
+    rows = game_rows(1, 1)
+
+    def run() -> None:
+        for row in rows:
+            ids = torch.from_numpy(row.astype(np.int64))[None]
+            logprobs = network(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+            chosen = logprobs.gather(-1, ids[0, 1:, None])[-THOUGHT_TOKENS - COMMAND_TOKENS :]
+            (-chosen.mean() / len(rows)).backward()
+        network.zero_grad()
+
+    return run
+
+
+def pretrained(model: Path) -> Any:
+    dtype = torch.bfloat16 if has_bf16() else torch.float32
+    return AutoModelForCausalLM.from_pretrained(model, dtype=dtype).eval()
+
+
+def prompts(vocabulary: int, siblings: int) -> np.ndarray:
+    """[ROWS, CONTEXT_TOKENS] random ids, each context `siblings` times."""
+    drawn = np.random.default_rng(0).integers(0, vocabulary, (ROWS // siblings, CONTEXT_TOKENS))
+    return drawn.repeat(siblings, axis=0)
+
+
+def game_rows(prompts: int, paths: int) -> list[Ids]:
+    """The rows of paths that have the lengths of a text game's: one for each turn, its context and its reply. Contexts
+    have earlier commands and answers, without thoughts."""
+    rng = np.random.default_rng(0)
+
+    def ids(count: int) -> np.ndarray:
+        return rng.integers(0, 49152, count)
+
+    rows = []
+    for _ in range(prompts):
+        opening = ids(PROMPT_TOKENS)
+        for _ in range(paths):
+            context = opening
+            for _ in range(TURNS):
+                command = ids(COMMAND_TOKENS)
+                rows.append(as_ids(np.concatenate([context, ids(THOUGHT_TOKENS), command])))
+                context = np.concatenate([context, command, ids(ANSWER_TOKENS)])
+    return rows
+
+
+def pack_rows(rows: list[Ids]) -> Packed:
+    lengths = np.array([len(row) for row in rows], np.int32)
+    trained = THOUGHT_TOKENS + COMMAND_TOKENS
+    mask = np.concatenate([np.arange(length) >= length - trained for length in lengths])
+    on = mask.astype(np.float32)
+    return Packed(np.concatenate(rows), lengths, mask, on, on / on.sum(), None)
+
+
+def peak(_: object = None) -> float:
+    """This process's peak memory in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

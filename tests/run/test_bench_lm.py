@@ -1,0 +1,36 @@
+"""The sides of the benchmark of a language model, on a small random model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from experiments import bench_lm
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    sizes = {"vocab_size": 49152, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": True}
+    LlamaForCausalLM(LlamaConfig(**sizes, **heads)).save_pretrained(folder)
+    return folder
+
+
+def test_each_side_runs_on_a_model(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_lm, "ROWS", 4)
+    monkeypatch.setattr(bench_lm, "REPLY_TOKENS", 2)
+    for side in (bench_lm.engine(model, 2), bench_lm.generate(model, 2), bench_lm.plain_update(model)):
+        side()
+
+
+def test_a_game_s_rows_share_their_beginning_and_train_the_reply() -> None:
+    rows = bench_lm.game_rows(2, 3)
+    assert len(rows) == 2 * 3 * bench_lm.TURNS
+    packed = bench_lm.pack_rows(rows)
+    assert packed.mask.sum() == len(rows) * (bench_lm.THOUGHT_TOKENS + bench_lm.COMMAND_TOKENS)
+    openings = {row[: bench_lm.PROMPT_TOKENS].tobytes() for row in rows}
+    assert len(openings) == 2
+    assert len({row.tobytes() for row in rows}) == len(rows)
+    np.testing.assert_allclose(packed.weight.sum(), 1.0, atol=1e-5)
