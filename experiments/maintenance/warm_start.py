@@ -15,8 +15,8 @@ from typing import Any, get_type_hints
 
 from rtpo.errors import ConfigError
 from rtpo.run.cli import PROJECT, Parser, command, folder, positive, whole_number
-from rtpo.toy.recipes import WarmStart, recipes
-from rtpo.toy.record import WarmStartRecord
+from rtpo.toy.recipes import recipes
+from rtpo.toy.record import WarmStart, WarmStartRecord
 from rtpo.toy.warm_start import measure_again, warm_start
 from rtpo.warm_starts.adapter import make_adapter, read_splits
 from rtpo.warm_starts.recipes import adapter_recipes

@@ -13,7 +13,8 @@ from rtpo.envs.base import Env, Settings
 from rtpo.envs.toy.keys import CHEST, KEEPERS, MAX_TURNS, PEOPLE, Problem, parse_question
 from rtpo.toy.demonstrator import Demonstration, play_out
 from rtpo.toy.knowledge_demonstrator import BASE_MODELS
-from rtpo.toy.recipes import Recipe, WarmStart
+from rtpo.toy.recipes import Recipe
+from rtpo.toy.record import WarmStart
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 

@@ -14,7 +14,8 @@ import numpy as np
 from rtpo.envs.base import Env
 from rtpo.envs.toy.knowledge import ENTITIES, MAX_TURNS, RELATIONS, Problem, parse_question
 from rtpo.toy.demonstrator import Demonstration, play_out
-from rtpo.toy.recipes import Recipe, WarmStart
+from rtpo.toy.recipes import Recipe
+from rtpo.toy.record import WarmStart
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 

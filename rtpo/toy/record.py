@@ -8,9 +8,22 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from rtpo.core.files import write_whole
-from rtpo.toy.recipes import WarmStart
 
 FILE = "warm_start.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmStart:
+    """The settings of one warm start. Models learn to copy late in a cycle; a second cycle makes copying reliable."""
+
+    steps: int  # optimizer steps per cycle; in each cycle the learning rate rises and then falls to 0
+    cycles: int  # each with a new optimizer
+    batch_size: int = 64  # samples per step
+    learning_rate: float = 3e-3
+    task: str
+    seed: int = 0
+    full_history: float  # share of episodes whose contexts keep past thinking
+    held_out: int = 1000  # number of held-out problems to measure on
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from rtpo.envs.toy.luck import Luck
 from rtpo.envs.toy.walk import LENGTH, PEOPLE, PLACES, Problem, WalkSettings, parse_question, right_person
 from rtpo.toy.demonstrator import Demonstration, play_out
 from rtpo.toy.knowledge_demonstrator import BASE_MODELS
-from rtpo.toy.recipes import Recipe, WarmStart
+from rtpo.toy.recipes import Recipe
+from rtpo.toy.record import WarmStart
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 

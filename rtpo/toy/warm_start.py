@@ -32,8 +32,8 @@ from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episode
 from rtpo.rows import trajectory_rows
 from rtpo.toy import variance
 from rtpo.toy.demonstrator import Demonstration
-from rtpo.toy.recipes import ARCHITECTURE, Recipe, WarmStart
-from rtpo.toy.record import HeldOut, TurnRecord, WarmStartRecord, read_record, write_record
+from rtpo.toy.recipes import ARCHITECTURE, Recipe
+from rtpo.toy.record import HeldOut, TurnRecord, WarmStart, WarmStartRecord, read_record, write_record
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
 from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_ids
 

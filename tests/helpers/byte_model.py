@@ -27,7 +27,7 @@ from rtpo.run.cli import composed
 from rtpo.run.config import TaskConfig, compose_run
 from rtpo.run.tasks import load_tasks
 from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
-from rtpo.toy.recipes import WarmStart
+from rtpo.toy.record import WarmStart
 from rtpo.toy.warm_start import Sample, build_config, play_plans, train, turn_samples
 from rtpo.types import Role, StopReason, Task
 
