@@ -8,7 +8,7 @@ and `benchmarks` per evaluation on a benchmark. NaN and NA mark missing values.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -29,11 +29,6 @@ from rtpo.run.kept import check_columns, check_kept, is_kept, new_sums, parquet_
 from rtpo.run.naming import setting, settings_in
 
 QUESTION = ["run", "when", "mode", "step", "split", "question"]
-WARM_START_FIELDS = (
-    *("experiment_name", "model", "model_sha256"),
-    *("verl.trainer.experiment_name", "verl.actor_rollout_ref.model.path"),
-)
-"""fields of a configuration that name its warm start"""
 
 
 class Frames:
@@ -235,16 +230,16 @@ def _replace(folder: Path) -> None:
 # configurations
 
 
-def groups(frames: Frames, may_differ: Collection[str] = OWN_SETTINGS) -> dict[str, Frames]:
+def groups(frames: Frames) -> dict[str, Frames]:
     """Runs by label, in the order of `analysis.looks`; those of a label by experiment and seed.
 
-    The runs of a label have the same configuration, except for the fields `may_differ`. Raises DataError if they differ
+    The runs of a label have the same configuration, except for OWN_SETTINGS. Raises DataError if they differ
     in another field or in the model's weights, and if two runs of a label and experiment share a seed.
     """
     runs = frames.runs.sort_values(["experiment", "seed"])
     by_label = {label: runs[runs["label"] == label] for label in styles(runs["label"].unique())}
     for each in by_label.values():
-        _check_alike(each, may_differ)
+        _check_alike(each)
     return {label: frames.select(by_label[label]["run"]) for label in _by_value(by_label)}
 
 
@@ -262,20 +257,11 @@ def _by_value(runs: Mapping[str, pd.DataFrame]) -> list[str]:
     return sorted(runs, key=key)
 
 
-def over_warm_starts(frames: Frames, may_differ: Collection[str] = ()) -> dict[str, Frames]:
-    """Runs of one task by label, where each experiment has its own warm start. Raises DataError as `groups` does, and
-    if an experiment has several models."""
-    models = frames.runs.groupby("experiment")["model_sha256"].nunique()
-    if (several := models[models > 1]).size:
-        raise DataError(f"the runs of {several.index[0]} started from different weights: give each its own folder.")
-    return groups(frames, (*OWN_SETTINGS, *WARM_START_FIELDS, *may_differ))
-
-
-def _check_alike(runs: pd.DataFrame, may_differ: Collection[str]) -> None:
+def _check_alike(runs: pd.DataFrame) -> None:
     twins = runs[runs.duplicated(["experiment", "seed"], keep=False)]
     if len(twins):
         raise DataError(f"{' and '.join(twins['run'])} have the same label and seed: delete one.")
-    ignored = tuple(f"{field}." for field in may_differ)
+    ignored = tuple(f"{field}." for field in OWN_SETTINGS)
     first, *others = [{**_flat(row.config), "model_sha256": row.model_sha256} for row in runs.itertuples()]
     for name, other in zip(runs["run"].iloc[1:], others, strict=True):
         compared = (key for key in sorted(first.keys() | other.keys()) if not f"{key}.".startswith(ignored))

@@ -17,12 +17,11 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from analysis.figures.fair import gain_figure
-from analysis.figures.paper import FIGURES, Source, profiles, toy_study
+from analysis.figures.paper import FIGURES, Source, profiles
 from analysis.figures.runs import draw_run, draw_training, training_figure
 from analysis.load import experiment, groups
 from analysis.plots import every_format, is_stale, save
 from analysis.tables import report_stale
-from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command, folder
 from rtpo.run.config import PROJECT
 
@@ -55,8 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     elif options.experiment:
         files = draw_training(options.results, options.experiment, output)
     else:
-        profile_sources, faults = profiles(options.results)
-        sources = [toy_study(options.results), *profile_sources]
+        sources, faults = profiles(options.results)
         files = draw_figures(sources, [options.figure] if options.figure else list(FIGURES), output)
     print(*files, sep="\n", file=sys.stdout if files else sys.stderr)
     for fault in faults:
@@ -70,22 +68,20 @@ def draw_figures(sources: list[Source], names: list[str], output: Path) -> list[
     for source in sources:
         for name in names:
             if source.tasks:
-                files += save(partial(FIGURES[name], source), every_format(output, f"paper_{name}_{source.name}"))
+                files += save(partial(FIGURES[name], source), every_format(output, f"paper_{name}_{source.profile}"))
         if not source.tasks:
-            print(f"{source.name}: not run; {source.command}")
+            print(f"{source.profile}: not run; {source.command}")
     return files
 
 
 def pictures() -> dict[str, Callable[[], Figure]]:
     """The pictures of docs/results/, by file name."""
-    study = toy_study(PROJECT / "results")
-    if not study.tasks:
-        raise DataError(f"{PROJECT / 'results' / 'toy'} has no runs to draw: {study.command}")
+    (toy,) = (source for source in profiles(PROJECT / "results")[0] if source.profile == "toy")
     reference = groups(experiment(PROJECT / "results", "reference"))
     return {
         "reference.png": partial(training_figure, reference),
         "gain.png": gain_figure,
-        **{f"figure_{name}_toy_study.png": partial(draw, study) for name, draw in FIGURES.items()},
+        **{f"figure_{name}_toy.png": partial(draw, toy) for name, draw in FIGURES.items()},
     }
 
 

@@ -60,11 +60,6 @@ def success(evaluation: pd.DataFrame) -> Interval | None:
     return _mean(evaluation, share=True)
 
 
-def by_warm_start(evaluation: pd.DataFrame) -> "pd.Series[float]":
-    """The mean of `success` by experiment."""
-    return evaluation.dropna(axis="columns").mean(axis="columns").groupby("experiment", sort=False).mean()
-
-
 def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval | None:
     """The mean of second - first, with its interval, over common runs and over the questions graded in all of them.
     None without any; `low` and `high` are NaN where all differences are equal. Raises DataError unless both have the
@@ -156,11 +151,6 @@ def mean_over_steps(group: Frames, key: str) -> "pd.Series[float]":
 def context_ratio(group: Frames) -> "pd.Series[float]":
     """exp(-KL) by run, where KL is the context's part averaged over steps."""
     return mean_over_steps(group, "kl_context").map(lambda kl: float(np.exp(-kl)))
-
-
-def last_entropy(group: Frames) -> "pd.Series[float]":
-    """Entropy of the last step that measured it, in nats per token, by run; NaN without one."""
-    return training_curve(group)["entropy"].dropna().groupby("run").last().reindex(group.names)
 
 
 def whole_steps(frames: Frames) -> pd.DataFrame:

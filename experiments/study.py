@@ -1,10 +1,10 @@
 """Run a study of configs/study/: many configurations at equal rollouts, at learning rates chosen on validation
-(docs/results/toy_study.md).
+(docs/results/when.md).
 
-    python experiments/study.py toy rates       every configuration at every rate
-    python experiments/study.py toy freeze      choose the rates and write them down
-    python experiments/study.py toy core        a part of the plan: its main configurations
-    python experiments/study.py toy missing     list the runs that are missing
+    python experiments/study.py turns rates       every configuration at every rate
+    python experiments/study.py turns freeze      choose the rates and write them down
+    python experiments/study.py turns core        a part of the plan: its main configurations
+    python experiments/study.py turns missing     list the runs that are missing
 
 To resume a part, give the same command again. Several processes can share a part, ideally one on each core: each takes
 runs that no other process holds. Records go to results/<study>/<warm start>/, those of `rates` to
@@ -94,7 +94,7 @@ def missing(study: Study, task: str | None = None, only: str = "") -> list[str]:
 @command
 def main(arguments: list[str] | None = None) -> None:
     parser = Parser(__doc__)
-    parser.add_argument("study", type=load_study, help="name of a file in configs/study/, such as toy")
+    parser.add_argument("study", type=load_study, help="name of a file in configs/study/, such as turns")
     parser.add_argument("part", help=f"{FREEZE}, {MISSING}, rates, or another part of the plan")
     parser.add_argument("--task", help="run only this task")
     parser.add_argument("--only", default="", help="run only these configurations, separated by commas")

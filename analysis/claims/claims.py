@@ -1,7 +1,6 @@
-"""The verdicts on the paper's claims (claims.yaml), for docs/results/claims.md, and on those of the toy study."""
+"""The verdicts on the paper's claims (claims.yaml), for docs/results/claims.md."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
@@ -12,9 +11,9 @@ import pandas as pd
 import yaml
 
 from analysis import metrics
-from analysis.claims.claims_file import Claim, ClaimsFile, Part, StudyClaim
-from analysis.load import Frames
-from analysis.looks import TASKS, title_of
+from analysis.claims.claims_file import Claim, ClaimsFile, Part
+from analysis.load import Frames, groups, has_runs, load
+from analysis.looks import TASKS
 from analysis.paper import formulas
 from analysis.paper.cells import load_plans
 from analysis.paper.numbers import load_paper
@@ -22,15 +21,17 @@ from analysis.paper.records import NOT_MEASURED, Missing
 from analysis.paper.slips import recomputed
 from analysis.paper.tables import PaperTable, committed, planned
 from analysis.stats import CONTRADICTED, SUPPORTED, UNDECIDED, Interval, verdict
-from analysis.study.results import MEASURES, RESULTS, StudyResults, compare, less, of_study
 from analysis.tables import MINUS, NO_VALUE, NOT_RUN, cell
 from analysis.theory.theorems import verdicts
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.building import build
+from rtpo.run.config import PROJECT
 from rtpo.run.reading import SAFE_LOADER
 
+RESULTS = PROJECT / "results"
 FILE = Path(__file__).with_name("claims.yaml")
+TOY_TASKS = ("toy_math", "toy_knowledge")
 SCALES = {"paper": "Paper scale", "toy": "Toy scale", "theory": "Theory", "printed": "The paper's printed numbers"}
 MIXED, NOT_TESTABLE, NOT_TESTED = "mixed", "not testable", "not tested"
 ORDER = (SUPPORTED, "consistent with", CONTRADICTED, "not consistent with", UNDECIDED)
@@ -63,7 +64,7 @@ def read_claims(text: str) -> ClaimsFile:
     """Claims from YAML. Raises ConfigError for an invalid field, and DataError for an unknown name in one."""
     source: ClaimsFile = build(ClaimsFile, yaml.load(text, SAFE_LOADER), FILE.name)
     tables, places = load_plans().tables, [each.place for each in recomputed(load_paper())]
-    known = {"run": RUNS, "table": tables, "recomputed": places, "measure": ("success", *MEASURES)}
+    known = {"run": RUNS, "table": tables, "recomputed": places}
     for key, part in ((key, part) for key, claim in source.claims.items() for part in claim.tests):
         names: list[tuple[str, str, Collection[Any]]] = [(name, getattr(part, name), known[name]) for name in known]
         if part.table in tables:
@@ -76,20 +77,14 @@ def read_claims(text: str) -> ClaimsFile:
 
 @cache
 def parts(results: Path = RESULTS) -> pd.DataFrame:
-    """One row per part of a claim and scale: claim, scale, what, aside, own (whether the toy study claims it too),
-    verdict, n (runs, or pairs of runs), mean, low, high, and shown (the numbers as text). Raises DataError for records
-    that are damaged, changed or of another schema."""
-    own = [(claim.pair, claim.measure) for claim in study_claims()]
+    """One row per part of a claim and scale: claim, scale, what, aside, verdict, n (runs, or pairs of runs), mean, low,
+    high, and shown (the numbers as text). Raises DataError for records that are damaged or of another schema."""
     rows = [
-        {
-            **{"claim": key, "scale": scale, "what": part.what, "aside": part.aside},
-            **{"own": (part.pair, part.measure) in own, **row},
-        }
+        {"claim": key, "scale": scale, "what": part.what, "aside": part.aside} | _judged(part, scale, results)
         for key, claim in load_claims().claims.items()
         for scale in SCALES
         for part in claim.tests
         if scale in np.atleast_1d(part.scale)
-        for row in _judged(part, scale, results)
     ]
     return pd.DataFrame(rows).fillna({"shown": ""})
 
@@ -99,32 +94,37 @@ def _tables(results: Path) -> Mapping[str, PaperTable]:
     return committed() if results == RESULTS else planned(results)
 
 
-def _judged(part: Part, scale: str, results: Path) -> Iterator[Row]:
-    """The verdict on a part and its numbers, from the records in a folder: one row, or one per task of a pair."""
-    if part.pair:
-        yield from _of_pair(part, part.pair, of_study("toy", results))
-    elif part.run:
-        groups = [_group(part, scale, label, results) for label in part.labels]
-        pair = metrics.paired(groups[0], groups[-1]) if groups[0] and groups[-1] else None
+def _judged(part: Part, scale: str, results: Path) -> Row:
+    """The verdict on a part and its numbers, from the records in a folder."""
+    if part.run:
+        first, second = (_group(part, scale, label, results) for label in (part.labels[0], part.labels[-1]))
+        pair = metrics.paired(first, second) if first and second else None
         if pair is None or not len(pair[0].runs):
-            yield {"verdict": NOT_RUN}
-        else:
-            yield _decided(part, RUNS[part.run](*pair), len(pair[0].runs), 3)
-    elif part.theorem:
+            return {"verdict": NOT_RUN}
+        of_hundred = part.run in OF_HUNDRED
+        return _decided(
+            part, RUNS[part.run](*pair), len(pair[0].runs), 1 if of_hundred else 3, 100.0 if of_hundred else 1
+        )
+    if part.theorem:
         theorem = verdicts(results / "theory").set_index("Key").loc[part.theorem]
-        yield {"what": theorem["Claim"], "verdict": theorem["Verdict"], "shown": theorem["Intervals"]}
-    elif part.recomputed:
+        return {"what": theorem["Claim"], "verdict": theorem["Verdict"], "shown": theorem["Intervals"]}
+    if part.recomputed:
         places = {(each.place, each.kind): each for each in recomputed(load_paper())}
         slip = places[part.recomputed, part.kind]
-        yield _holds(slip.agrees, f"printed {slip.printed}, recomputed {slip.recomputed}")
-    else:
-        yield _printed(part) if scale == "printed" else _of_table(part, _tables(results)[part.table])
+        return _holds(slip.agrees, f"printed {slip.printed}, recomputed {slip.recomputed}")
+    return _printed(part) if scale == "printed" else _of_table(part, _tables(results)[part.table])
+
+
+@cache
+def _toy_groups(results: Path, task: str) -> Mapping[str, Frames]:
+    folder = results / f"main_table_toy_{task}"
+    return groups(load(folder)) if has_runs(folder) else {}
 
 
 def _group(part: Part, scale: str, label: str, results: Path) -> Frames | None:
     """The complete runs of a configuration on a task."""
     if scale == "toy":
-        return of_study("toy", results).groups.get((part.task, label, False))
+        return _toy_groups(results, part.task).get(label)
     records = _tables(results)["math_results"].records  # of the paper's profile, which all its tables share
     return records.condition(part.experiment, part.task).groups.get(label)
 
@@ -191,6 +191,22 @@ def _ties_beyond(three: Frames, four: Frames) -> Interval | None:
     return metrics.run_interval(three, large - (1 - 1.5 * (1 - small)))
 
 
+def _success(first: Frames, second: Frames) -> Interval | None:
+    """Held-out success at temperature 1 after training, the first minus the second."""
+    ours, theirs = (metrics.held_out(group, "after", "sampled") for group in (first, second))
+    return None if ours is None or theirs is None else metrics.difference(theirs, ours)
+
+
+def _less(value: Callable[[Frames], "pd.Series[float]"], first: Frames, second: Frames) -> Interval | None:
+    """The mean of the first's value minus the second's, by paired run."""
+    return metrics.run_interval(first, value(first).to_numpy() - value(second).to_numpy())
+
+
+def _more(column: str, first: Frames, second: Frames) -> Interval | None:
+    """What the first's runs used more than the second's, as a share of the second's."""
+    return metrics.run_interval(first, first.runs[column].to_numpy(float) / second.runs[column].to_numpy(float) - 1)
+
+
 def _calls(group: Frames) -> "pd.Series[float]":
     """Calls that a tool ran per held-out episode after training, by run."""
     answers = group.answers.query("when == 'after' and mode == 'sampled'")
@@ -200,37 +216,20 @@ def _calls(group: Frames) -> "pd.Series[float]":
 RUNS: Mapping[str, Callable[[Frames, Frames], Interval | None]] = {
     # the geometric mean over tokens and steps
     "ratio": lambda first, _: metrics.run_interval(first, np.exp(-metrics.mean_over_steps(first, "kl"))),
-    "context_ratio": partial(less, metrics.context_ratio),
+    "context_ratio": partial(_less, metrics.context_ratio),
     "ratio_gain": lambda first, _: metrics.run_interval(first, _ratio_gain(first)),
     "ties_beyond": _ties_beyond,
-    "calls": partial(less, _calls),
-    "less_kl": partial(less, lambda group: metrics.mean_over_steps(group, "kl")),
+    "calls": partial(_less, _calls),
+    "less_kl": partial(_less, lambda group: metrics.mean_over_steps(group, "kl")),
+    "success": _success,
+    "more_seconds": partial(_more, "training_seconds"),
+    "more_tokens": partial(_more, "generated_tokens"),
 }
 """numbers of two groups of paired runs; of a part with one label, both groups are its runs"""
 
 
-def _of_pair(part: Part, pair: tuple[str, str], study: StudyResults) -> Iterator[Row]:
-    """A pair of configurations on each task for which the study plans both. Success at other decodings, and at the
-    common learning rate, is further evidence (BESIDE)."""
-    first, second = pair
-    for title, (measure, is_common) in study.measures(part.measure).items():
-        what = part.what or f"{title_of(first)} minus {title_of(second)}, {MEASURES[measure][0]}"
-        what += ", one rate for all" * is_common
-        aside = part.aside if title == "Verdict" else BESIDE
-        for task in study.tasks:
-            outcome = compare(study, task, first, second, measure, is_common=is_common)
-            if outcome is None:
-                continue
-            shown = outcome.interval
-            if part.reverse and shown is not None:
-                shown = replace(shown, mean=-shown.mean, low=-shown.high, high=-shown.low)
-            row = {"verdict": NOT_RUN} if outcome.verdict == NOT_RUN else _decided(part, shown, outcome.pairs, 1, 100)
-            yield {"what": f"{TASKS[task].lower()}, {what}", "aside": aside, **row}
-
-
-def study_claims() -> Sequence[StudyClaim]:
-    """The toy study's claims."""
-    return load_claims().study
+OF_HUNDRED = ("success", "more_seconds", "more_tokens")
+"""numbers that are shown in points or percent"""
 
 
 # tables of docs/results/claims.md
@@ -252,8 +251,8 @@ def overview() -> pd.DataFrame:
 
 
 def toy_evidence() -> pd.DataFrame:
-    """The toy study's numbers beyond its own claims, with one column per task."""
-    tasks, rows = [TASKS[task] for task in of_study("toy").tasks], []
+    """The numbers of the toy main table, with one column per task."""
+    tasks, rows = [TASKS[task] for task in TOY_TASKS], []
     for claim, what, evidence in _evidence("toy"):
         shown = dict(zip(evidence["name"], evidence["shown"], strict=True))
         counts = " / ".join(dict.fromkeys(f"{count:.0f}" for count in evidence["n"]))
@@ -276,7 +275,7 @@ def _evidence(scale: str) -> Iterator[tuple[Claim, str, pd.DataFrame]]:
     first comma, such as the task, is the part's `name`; the rest is the measurement."""
     evidence = parts(RESULTS)
     chosen = evidence[(evidence["scale"] == scale) & (evidence["aside"] != BESIDE) & (evidence["verdict"] != NOT_RUN)]
-    words = chosen.loc[~chosen["own"], "what"].str.split(", ", n=1, expand=True)
+    words = chosen["what"].str.split(", ", n=1, expand=True)
     named = chosen.join(words.set_axis(["name", "rest"], axis="columns"), how="inner")
     for (key, what), lines in named.groupby(["claim", "rest"], sort=False):
         yield load_claims().claims[str(key)], str(what), lines

@@ -4,29 +4,26 @@ from dataclasses import dataclass
 from typing import Literal
 
 Scale = Literal["paper", "toy", "theory", "printed"]
-"""where a number comes from: runs at the paper's scale, the toy study, tabular problems, or the paper itself"""
+"""where a number comes from: runs at the paper's scale, the toy main table, tabular problems, or the paper itself"""
 
 
 @dataclass(frozen=True)
 class Part:
     """A test of a claim. It compares a number with `closed`: the number must be above it, or equal to it if `slack` is
-    given. Exactly one of `pair`, `run`, `theorem`, `recomputed` and `table` says where the number comes from.
+    given. Exactly one of `run`, `theorem`, `recomputed` and `table` says where the number comes from.
     """
 
     scale: Scale | tuple[Scale, ...]
-    pair: tuple[str, str] | None = None  # configurations of the toy study; the first is claimed to be better
-    measure: str = ""  # their difference, by a key of MEASURES of analysis/study/results.py, or success (each decoding)
-    reverse: bool = False  # whether the first is claimed to be worse
     run: str = ""  # a number that runs give, a key of RUNS in claims.py
     labels: tuple[str, ...] = ()  # of these runs; with two, runs of one seed are paired
     task: str = ""  # of these runs
-    experiment: str = ""  # of these runs, at the paper's scale
+    experiment: str = ""  # of these runs, at the paper's scale; at toy scale it is the main table
     theorem: str = ""  # a key of CLAIMS in analysis/theory/comparisons.py
     recomputed: str = ""  # a printed number, by `Recomputed.place` of analysis/paper/slips.py
     kind: str = ""  # `Recomputed.kind` of that number
     table: str = ""  # a table of analysis/paper/cells.yaml
     read: str = ""  # a formula of its cells, by row.column
-    what: str = ""  # the number in words; default: the two configurations and the measure
+    what: str = ""  # the number in words
     closed: float = 0.0  # the claimed value
     slack: float | None = None  # the tolerance around it
     digits: int | None = None  # decimals of the number
@@ -47,18 +44,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class StudyClaim:
-    """A claim that the toy study tests on its own runs."""
-
-    text: str
-    source: str  # who claims it
-    pair: tuple[str, str]  # configurations; the first is claimed to be better
-    measure: str  # a key of MEASURES
-
-
-@dataclass(frozen=True)
 class ClaimsFile:
     """The file claims.yaml."""
 
     claims: dict[str, Claim]
-    study: tuple[StudyClaim, ...]

@@ -1,6 +1,6 @@
 """The paper's figure of ratio and KL, the same by turn, and success against cost (docs/results/figures.md).
 
-Each figure shows the runs of one source.
+Each figure shows the main table's runs of one profile.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,19 +16,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis import metrics, plots
-from analysis.load import Frames, experiment, groups, has_runs, read_parquet
+from analysis.load import Frames, experiment, groups, has_runs
 from analysis.looks import TASKS, THICK, THIN, styles
 from analysis.paper.numbers import load_paper
 from analysis.plots import TOY_SCALE, Entry, Line, Panel
 from rtpo.errors import DataError
-from rtpo.run.kept import is_kept
 
 PAPER = "a100x8"
 """the profile of the paper's machine and models"""
 IN_PAPER = ("rtpo", "grpo", "seeupo_flat")
 CONTROLS = ("grpo_exact", "seeupo")
-OTHERS = ("rtpo_off", "arpo_exact", "tree_grpo_exact")
-"""further labels of the toy study, drawn as thin lines, like controls"""
+OTHERS = ("arpo", "tree_grpo")
+"""further labels, drawn as thin lines, like controls"""
 RATIO, KL = (1.0, 0.05), (0.0, 0.03)
 """the value without mismatch, and the smallest span of the y axis"""
 READINGS = (
@@ -49,9 +48,8 @@ Row = Mapping[str, Frames]
 
 @dataclass(frozen=True)
 class Source:
-    """Runs that may share a figure: the main table of a profile, or the toy study."""
+    """Runs that may share a figure: the main table of a profile."""
 
-    name: str
     profile: str
     command: str  # makes the runs
     tasks: Mapping[str, Row]  # tasks with runs
@@ -61,14 +59,6 @@ class Source:
         labels = {*IN_PAPER, *CONTROLS, *others}
         chosen = {task: {label: row[label] for label in styles({*row} & labels)} for task, row in self.tasks.items()}
         return {task: row for task, row in chosen.items() if row}
-
-
-def toy_study(results: Path) -> Source:
-    """The first warm start of each task of the toy study; no task if the study has no runs."""
-    folder = results / "toy"
-    frames = read_parquet(folder) if is_kept(folder) else None
-    rows = {task: _row(frames.where(experiment=task)) for task in ("toy_math", "toy_knowledge")} if frames else {}
-    return Source("toy_study", "toy", "python experiments/study.py toy core", _in_order(rows))
 
 
 def profiles(results: Path) -> tuple[list[Source], list[str]]:
@@ -83,7 +73,7 @@ def profiles(results: Path) -> tuple[list[Source], list[str]]:
         except DataError as error:
             faults.append(str(error))
     command = "python experiments/launch.py run main_table profile="
-    sources = [Source(name, name, f"{command}{name}", _in_order(rows)) for name, rows in by_profile.items()]
+    sources = [Source(name, f"{command}{name}", _in_order(rows)) for name, rows in by_profile.items()]
     return sources, faults
 
 
@@ -198,9 +188,8 @@ def _seeds(rows: Mapping[str, Row]) -> list[int]:
 
 def _about(source: Source, rows: Mapping[str, Row], *notes: str) -> str:
     """The note on a figure's runs, and on the paper's methods without runs."""
-    title = "Toy study (first warm starts)" if source.name == "toy_study" else f"Profile {source.profile}"
     seeds = " or ".join(map(str, _seeds(rows)))
     scale = [TOY_SCALE] if source.profile == "toy" else []
     missing = [f"{label} ({TASKS[task]})" for task, row in rows.items() for label in IN_PAPER if label not in row]
     absent = [f"Not run: {', '.join(missing)}."] if missing else []
-    return " ".join((f"{title}; seeds: {seeds}.", *scale, *notes, *absent))
+    return " ".join((f"Profile {source.profile}; seeds: {seeds}.", *scale, *notes, *absent))

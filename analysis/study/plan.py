@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from analysis.load import find, load_run, read_parquet
-from analysis.study.plan_file import COMMON, CORE, RATES, Configuration, Part, Search, SearchRun, StudyTask, load_plan
+from analysis.load import load_run, read_parquet
+from analysis.study.plan_file import CORE, RATES, Configuration, Part, Search, SearchRun, StudyTask, load_plan
 from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
@@ -86,16 +86,9 @@ class Study:
         """the parts after the search for rates, in the order of the file"""
         self.parts = (RATES, *self.compared_parts)
 
-    def is_common(self, part: str) -> bool:
-        """Whether a part's configurations share one rate on each task."""
-        return self._plan.parts[part].rate == COMMON
-
     def planned(self, part: str) -> Iterator[PlannedRun]:
         """The runs of a part in the order in which they are trained: all configurations at one seed and warm start,
         then at another. In a first round every seed has one of the warm starts, in turn; later rounds have the others.
-
-        A run at the common rate has `_common` in its label, unless this rate is also its own rate: then the run is that
-        of the part at its own rate.
         """
         if part == RATES:
             yield from self.search()
@@ -105,11 +98,9 @@ class Study:
         for seed, number in sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % plan.warm_starts, pair[0])):
             for task, configuration in product(plan.tasks, plan.configurations):
                 chosen = rates.get(self._task(task).rates_from, {})
-                rate, label = chosen.get(configuration.rate_of), configuration.label
-                if self.is_common(part) and (rate is None or rate != chosen.get(COMMON)):
-                    rate, label = chosen.get(COMMON), f"{label}_{COMMON}"
                 warm_start = self._plan.warm_starts[self._task(task).task][number]
-                yield self._study_run(SearchRun(task, warm_start, seed), configuration, label), rate
+                run = self._study_run(SearchRun(task, warm_start, seed), configuration, configuration.label)
+                yield run, chosen.get(configuration.rate_of)
 
     def _study_run(self, run: SearchRun, configuration: Configuration, label: str, is_search: bool = False) -> StudyRun:
         task, warm_start = self._task(run.task), run.warm_start
@@ -132,11 +123,6 @@ class Study:
 
     def is_finished(self, run: StudyRun) -> bool:
         return str(run) in self._kept.index or self.folder(run).is_finished
-
-    @property
-    def has_runs(self) -> bool:
-        """Whether a run is finished, in its folder or kept as Parquet."""
-        return is_kept(self.results) or bool(find(self.results, "*/*/manifest.json"))
 
     def config(self, run: StudyRun, rate: float) -> RunConfig:
         """The configuration of a run. Raises DataError unless the run that limits its tokens (`tokens_of`) is finished
@@ -186,25 +172,12 @@ class Study:
         yield from sorted(runs, key=lambda planned: (self._task(planned[0].task).task, planned[0].seed))
 
     def choice(self, task: str, label: str) -> Choice:
-        """The state of the search for one configuration, or for the rate with the best mean over the core (COMMON).
-
-        If a task needs a common rate, all configurations of the core try the rates that the common search tried, and
-        none is chosen before the common rate.
-        """
-        parts, is_open = self._plan.parts, False
-        core = list(dict.fromkeys(each.rate_of for each in parts[CORE].configurations)) if CORE in parts else []
+        """The state of the search for one configuration."""
         grid, tried = self._plan.rates.grid, self._plan.rates.begin
-        if label in core and task in self._with_common():
-            tried, best = self.choice(task, COMMON)
-            is_open = best is None
         low, high = grid.index(tried[0]), grid.index(tried[-1])
         while True:
             tried = grid[low : high + 1]
-            labels = core if label == COMMON else [label]
-            runs = {
-                rate: [self._success_of(run) for name in labels for run in self._runs_at(task, name, rate)]
-                for rate in tried
-            }
+            runs = {rate: [self._success_of(run) for run in self._runs_at(task, label, rate)] for rate in tried}
             if any(isnan(run.after) for rate in tried for run in runs[rate]):
                 return Choice(tried, None)
             highest, best = (self.best_of(runs, rule) for rule in ("best", self._plan.rates.rule))
@@ -213,7 +186,7 @@ class Study:
             elif tried[-1] in (highest, best) and high < len(grid) - 1:
                 high += 1
             else:
-                return Choice(tried, None if is_open else best)
+                return Choice(tried, best)
 
     @staticmethod
     def best_of(runs: Mapping[float, Sequence[RunSuccess]], rule: str) -> float:
@@ -239,7 +212,7 @@ class Study:
         Raises DataError before writing if a rate already written would change. Raises DataError after writing all other
         rates if a best rate is an end of the grid and the plan does not accept it.
         """
-        searches = [*self._searched(), *((task, COMMON) for task in self._with_common())]
+        searches = self._searched()
         accepted = set(self._plan.rates.accepted)
         if unknown := sorted(accepted - {f"{task}/{label}" for task, label in searches}):
             raise DataError(f"rates.accepted of the plan names {', '.join(unknown)}: there is no such search.")
@@ -270,20 +243,15 @@ class Study:
 
     def _searched(self) -> list[tuple[str, str]]:
         """The searches, as pairs of `StudyTask.rates_from` and label; those of the core come first."""
-        parts = sorted(self._plan.parts.items(), key=lambda item: item[0] != CORE)
-        at_own_rates: list[Part | Search] = [part for name, part in parts if name == CORE or part.rate != COMMON]
+        ordered = sorted(self._plan.parts.items(), key=lambda item: item[0] != CORE)
+        parts: list[Part | Search] = [*(part for _, part in ordered), self._plan.rates]
         searched = (
             (self._task(task).rates_from, configuration.rate_of)
-            for part in (*at_own_rates, self._plan.rates)
+            for part in parts
             for configuration in part.configurations
             for task in part.tasks
         )
         return list(dict.fromkeys(searched))
-
-    def _with_common(self) -> list[str]:
-        """The tasks that need a common rate."""
-        tasks = (task for part in self._plan.parts.values() if part.rate == COMMON for task in part.tasks)
-        return list(dict.fromkeys(self._task(task).rates_from for task in tasks))
 
     def _runs_at(self, task: str, label: str, rate: float) -> list[StudyRun]:
         """The runs of a configuration's search at one rate."""

@@ -10,8 +10,8 @@ from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.building import build
 
-RATES, CORE, COMMON = "rates", "core", "common"
-"""the search for learning rates; the main part; the rate that all configurations of the core share"""
+RATES, CORE = "rates", "core"
+"""the search for learning rates; the main part"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,6 @@ class Part:
     warm_starts: int  # how many of each task's, from the first
     seeds: tuple[int, ...]
     configurations: tuple[Configuration, ...]
-    rate: Literal["own", "common"] = "own"  # own: each configuration's best; common: the best mean over the core
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Search:
     settings: tuple[str, ...]  # further Hydra overrides of its runs
     rule: Literal["best", "steady"] = "best"  # how a rate is chosen (`Study.best_of`)
     begin: tuple[float, ...] = ()  # neighbours in the grid that are tried first; default: the whole grid
-    accepted: tuple[str, ...] = ()  # searches, <task>/<label or common>, whose best rate may be an end of the grid
+    accepted: tuple[str, ...] = ()  # searches, <task>/<label>, whose best rate may be an end of the grid
     tasks: tuple[str, ...] = ()  # tasks of `configurations`
     configurations: tuple[Configuration, ...] = ()  # configurations that are searched and belong to no part
     places: dict[str, tuple[SearchRun, ...]] = field(default_factory=dict)
@@ -118,12 +117,11 @@ def _check(plan: StudyPlan, file: Path) -> None:
     neighbours = [grid[i : i + len(begin)] for i in range(len(grid))]
     if grid != tuple(sorted(set(grid))) or not begin or begin not in neighbours:
         raise ConfigError(f"{file}: rates.grid must be increasing, and rates.begin must be neighbours in it.")
-    # a run at the common rate has no fixed name (`Study.planned`), so only runs at their own rates can give a limit
-    own = {each.label for part in plan.parts.values() if part.rate != COMMON for each in part.configurations}
+    labels = {each.label for part in plan.parts.values() for each in part.configurations}
     for each in plan.configurations:
-        others = sorted(own - {each.label})
+        others = sorted(labels - {each.label})
         if each.tokens_of is not None and each.tokens_of not in others:
             raise ConfigError(
-                f"{file}: tokens_of of {each.label} is {each.tokens_of!r}: name another configuration that runs at "
-                f"its own rate; {nearest(each.tokens_of, others)}."
+                f"{file}: tokens_of of {each.label} is {each.tokens_of!r}: name another configuration of a "
+                f"part; {nearest(each.tokens_of, others)}."
             )

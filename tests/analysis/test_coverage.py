@@ -1,6 +1,6 @@
 """How often intervals of the level 95 % miss the truth, by simulation with the project's own functions.
 
-The truth is known: two methods that are alike, in the shapes of the toy study (pairs of runs, those of two warm starts
+The truth is known: two methods that are alike, in the shapes of studies (pairs of runs, those of two warm starts
 among them, and questions with one answer each), with a spread of runs from none to .6 logit. At most 7 % of 1,000
 trials may miss. Where the true rate is 5 %, more than that miss with a chance of 3 in 1,000; the seeds are fixed.
 """

@@ -30,7 +30,7 @@ def write_curves(results: Path, label: str, task: str, kl: float = 0.1) -> None:
 
 
 def test_the_committed_pictures_show_the_numbers_of_the_committed_records() -> None:
-    """Of the reference runs, the toy study and the study of when RTPO pays."""
+    """Of the reference runs, the toy main table and the study of when RTPO pays."""
     assert main(["--check"]) == 0
 
 

@@ -7,7 +7,6 @@ from what to what, and why.
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,9 @@ import pytest
 
 from analysis import metrics
 from analysis.claims import claims as paper_claims
-from analysis.load import Frames, experiment, groups, load
+from analysis.load import Frames, experiment, groups
 from analysis.run_table import COLUMNS
 from analysis.stats import Interval
-from analysis.study.results import MEASURES, compare, of_study
 from analysis.theory import comparisons as theorems
 from rtpo.run.config import PROJECT
 
@@ -68,7 +66,7 @@ def _trained(group: Frames) -> Iterator[Row]:
 
 
 def _configurations() -> Iterator[tuple[Row, Frames]]:
-    """Every configuration of the experiments that are committed beside the toy study."""
+    """Every configuration of the committed experiments."""
     for name in EXPERIMENTS:
         for label, group in groups(experiment(RESULTS, name)).items():
             yield {"experiment": name, "label": label}, group
@@ -88,40 +86,6 @@ def run_tables() -> pd.DataFrame:
         for name, column in COLUMNS.items()
         if name != "method"
     ]
-    return pd.DataFrame(rows)
-
-
-def toy_study() -> pd.DataFrame:
-    """Every configuration of the toy study by task, at its own rate and at the common one."""
-    rows = [
-        {"task": task, "rate": "common" if is_common else "own", "label": label, **row}
-        for (task, label, is_common), group in of_study("toy").groups.items()
-        for row in (*_evaluated(group), *_trained(group))
-    ]
-    return pd.DataFrame(rows)
-
-
-def toy_differences() -> pd.DataFrame:
-    """The toy study's comparisons, in every measure."""
-    rows: list[Row] = []
-    study = of_study("toy")
-    pairs = dict.fromkeys(claim.pair for claim in paper_claims.study_claims())
-    for (first, second), rate, task, measure in product(pairs, ("own", "common"), study.tasks, MEASURES):
-        difference = compare(study, task, first, second, measure, is_common=rate == "common")
-        if difference is not None and difference.interval is not None:
-            key = {"task": task, "rate": rate, "first": first, "second": second, "quantity": measure}
-            rows.append({**key, **_interval(difference.interval)})
-    return pd.DataFrame(rows)
-
-
-def toy_rates() -> pd.DataFrame:
-    """The search for rates."""
-    rows: list[Row] = []
-    frames = load(RESULTS / "toy")
-    for run in frames.runs[frames.runs["experiment"].str.startswith("rates_")].itertuples():
-        evaluation = metrics.held_out(frames.select([run.run]), "after", of_study("toy").study.decoding)
-        key = {"task": run.task, "label": run.label.rpartition("_lr")[0], "rate": run.learning_rate, "seed": run.seed}
-        rows.append({**key, **_interval(metrics.success(evaluation))})
     return pd.DataFrame(rows)
 
 
@@ -169,9 +133,6 @@ def claims() -> pd.DataFrame:
 GOLDEN: dict[str, Callable[[], pd.DataFrame]] = {
     "runs": runs,
     "run_tables": run_tables,
-    "toy_study": toy_study,
-    "toy_differences": toy_differences,
-    "toy_rates": toy_rates,
     "claims": claims,
     "theory": theory,
 }

@@ -43,7 +43,7 @@ def test_a_wrong_name_or_number_is_refused() -> None:
         (cells.SOURCE, "on_rate - off_rate", "on_rate - of_rate", "'gaia.of_rate'"),
         (claims.FILE, 'read: "rtpo.overall_acc', 'read: "rtpo.overal_acc', "'rtpo.overal_acc'"),
         (claims.FILE, "table: math_results", "table: math_result", "'math_result'"),
-        (claims.FILE, "measure: success", "mesure: success", "mesure is not a field of Part"),
+        (claims.FILE, "theorem: theorem_2a", "teorem: theorem_2a", "teorem is not a field of Part"),
         (claims.FILE, "scale: toy", "scale: tiny", "scale is 'tiny'"),
     ):
         text = file.read_text(encoding="utf-8")

@@ -187,9 +187,9 @@ def test_a_steady_search_reads_where_runs_began(tmp_path: Path) -> None:
     assert found_in(tmp_path) == {"toy_math": {"grpo": 5e-4}}
 
 
-@pytest.mark.parametrize("name", ["fair", "toy"])
+@pytest.mark.parametrize("name", ["fair", "quickstart_rates"])
 def test_the_committed_rates_are_those_that_the_records_choose(name: str, tmp_path: Path) -> None:
-    """Of configurations, of the core together, and of tasks that share a search at places of their own."""
+    """Of configurations, and of tasks that share a search at places of their own."""
     own = PROJECT / "results" / name
     study = Study(STUDIES / f"{name}.yaml", own, tmp_path / "learning_rates.json")
     study.freeze()
@@ -199,23 +199,6 @@ def test_the_committed_rates_are_those_that_the_records_choose(name: str, tmp_pa
     assert all(study.is_finished(place) for place, _ in study.search())
 
 
-def test_a_rate_is_not_chosen_before_the_search_that_it_goes_on_from_is_over(tmp_path: Path) -> None:
-    common = TINY["core"] | {"rate": "common", "configurations": ["grpo", "rtpo"]}
-    study = study_of(tmp_path, **TWO | {"rates": GRID | {"accepted": ["toy_math/grpo"]}}, together=common)
-    grpo = {1e-4: [0.9, 0.9], 2e-4: [0.2, 0.2], 5e-4: [0.5, 0.5], 1e-3: [0.4, 0.4]}
-    rtpo = {1e-4: [0.0, 0.0], 2e-4: [0.8, 0.8], 5e-4: [0.1, 0.1], 1e-3: [0.0, 0.0]}
-    finish(study, tmp_path, {"grpo": grpo})
-    with pytest.raises(DataError, match="no configuration has run at every rate yet"):
-        study.freeze()
-    # together 2e-4 is the best, an edge of the first two, so that grpo runs at 1e-4, too, where it is best
-    finish(study, tmp_path, {"grpo": grpo, "rtpo": rtpo})
-    study.freeze()
-    assert found_in(tmp_path) == {"toy_math": {"grpo": 1e-4, "rtpo": 2e-4, "common": 2e-4}}
-    # where it is a configuration's own, one run serves both
-    planned = {str(place): rate for place, rate in study.planned("together") if place.seed == 0}
-    assert planned == {"toy_math/grpo_common-seed0": 2e-4, "toy_math/rtpo-seed0": 2e-4}
-
-
 def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"rates\.begin"):
         study_of(tmp_path, rates=GRID | {"begin": [1e-4, 5e-4]})
@@ -223,7 +206,6 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
         study_of(tmp_path, rates=None)
     tokens = {"label": "grpo_tokens", "algorithm": "grpo", "tokens_of": "grop"}
     for changed, said in (
-        ({"rate": "each"}, r"core\.rate is 'each'"),
         ({"seeds": ["one"]}, r"core\.seeds\.0 is 'one'"),
         ({"configurations": [{"label": "grpo", "setings": []}]}, r"setings is not a field of Configuration"),
         ({"configurations": [tokens]}, "tokens_of of grpo_tokens is 'grop'"),
@@ -232,7 +214,7 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
             study_of(tmp_path, core=TINY["core"] | changed)
 
 
-RECORDS_ALONE = ("rtpo_tree", "rtpo_few", "rtpo_shrunk", "vineppo")
+RECORDS_ALONE = ("vineppo",)
 """methods of studies that were dropped (docs/results/tried.md)"""
 
 
