@@ -3,9 +3,9 @@
     python experiments/minimal.py                              RTPO on toy math, in a minute
     python experiments/minimal.py --method "grpo flattened"    GRPO trained on flattened history, the paper's baseline
     python experiments/minimal.py --method "grpo recorded"     GRPO trained in the contexts that it sampled in
+    python experiments/minimal.py --model FOLDER --env textworld --rate 2e-5    RTPO of a language model on text games
 
-Read it from top to bottom. The paper also adds a KL to the initial policy, which is left out here. The project compares
-the methods of rtpo/rtpo.py and baselines/, which train large models under a budget.
+Read it from top to bottom. The paper's KL to the initial policy is left out. rtpo/rtpo.py trains under a budget.
 """
 
 import argparse
@@ -263,6 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--method", choices=RATES, default="rtpo")
     parser.add_argument("--model", default=Path(__file__).parents[1] / "rtpo" / "toy" / "warm_start_math")
     parser.add_argument("--env", default="toy_math")
+    parser.add_argument("--data", default="data/textworld/quests", help="folder of train.jsonl and held_out.jsonl")
     parser.add_argument("--rollouts", type=int, default=2048)
     parser.add_argument("--rate", type=float)
     parser.add_argument("--seed", type=int, default=0)
@@ -270,11 +271,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.manual_seed(options.seed)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
     chat = Chat(AutoTokenizer.from_pretrained(options.model))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), options.rate or RATES[options.method], (0.9, 0.95), weight_decay=0
-    )
+    rate = options.rate or RATES[options.method]
+    optimizer = torch.optim.AdamW(model.parameters(), rate, (0.9, 0.95), weight_decay=0)
     play, learn = partial(rollout, model, chat, limits(options.env)), partial(update, model, optimizer)
-    held_out, train = worlds(options.env, "held_out", 200), worlds(options.env, "train", 2000)
+    held_out, train = (worlds(options.env, *part, options.data) for part in (("held_out", 200), ("train", 2000)))
 
     def at_start(chosen: Sequence[World]) -> list[Boundary]:
         return [Boundary(world, chat.opening(world.begin())) for world in chosen]
@@ -286,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("before,", evaluate())
     spent, begun, draw = 0, time.perf_counter(), random.Random(options.seed)
     while spent < options.rollouts:
-        starts = at_start(draw.sample(train, TASKS))
+        starts = at_start(draw.sample(train, min(TASKS, len(train))))
         if options.method == "rtpo":
             played, count = rtpo_step(starts, play, learn, TRUNKS, SIBLINGS)
         else:

@@ -49,11 +49,13 @@ def limits(name: str) -> tuple[int, int, int]:
     return settings["max_turns"], settings["max_turn_tokens"], settings["max_context_tokens"]
 
 
-def worlds(name: str, split: str, count: int) -> list[TaskWorld]:
-    """A world for each of `count` tasks of a split."""
-    generate = ENVIRONMENTS[name].generate
-    assert generate is not None
-    return [TaskWorld(name, task, limits(name)[0]) for task in generate(split, count, 0)]
+def worlds(name: str, split: str, count: int, data: str | Path = "") -> list[TaskWorld]:
+    """A world for each of at most `count` tasks of a split. data: a folder with files such as train.jsonl, for tasks
+    that are not generated. Raises DataError for a file that cannot be read."""
+    environment, turns = ENVIRONMENTS[name], limits(name)[0]
+    generate = environment.generate
+    tasks = generate(split, count, 0) if generate else environment.read(Path(data, f"{split}.jsonl"))[:count]
+    return [TaskWorld(name, task, turns) for task in tasks]
 
 
 def _as_dicts(messages: Sequence[Message]) -> Messages:

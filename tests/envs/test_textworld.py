@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from textworld_games import FAMILIES, game, needs_textworld
+from textworld_games import FAMILIES, file_of, game, needs_textworld, small_model
 
+from experiments import minimal
 from rtpo.core.files import sha256
 from rtpo.envs.textworld.env import NO_COMMAND, VERBS, TextWorldEnv, TextWorldSettings, command_of
 from rtpo.envs.textworld.games import SPLITS, Family, GameRow, first_seed, read_games, write_games
@@ -188,3 +190,20 @@ def test_seeds_of_splits_never_meet_and_a_file_of_games_names_what_is_wrong(tmp_
 
 def test_one_pool_serves_a_process() -> None:
     assert interpreters(1) is interpreters(1)
+
+
+@needs_textworld
+def test_minimal_trains_a_language_model_on_the_games_of_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = file_of("quests", 0)
+    shutil.copytree(source.parent, tmp_path / "quests")
+    shutil.copy(source, tmp_path / "quests" / "held_out.jsonl")
+    own = ["--model", str(small_model(tmp_path / "model")), "--env", "textworld", "--data", str(tmp_path / "quests")]
+    minimal.main([*own, "--rollouts", "1"])
+    first, step, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("before, mean reward on 1 held-out tasks")
+    assert int(step.split()[0]) > 2
+    assert last.startswith("after,")
+    with pytest.raises(DataError, match=r"prepare_data.py textworld makes it"):
+        minimal.main([*own[:-1], str(tmp_path)])

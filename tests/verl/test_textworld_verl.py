@@ -3,11 +3,8 @@
 from pathlib import Path
 
 import pytest
-import torch
-from byte_tokenizer import byte_tokenizer
 from conftest import compose_config
-from textworld_games import file_of, needs_textworld
-from transformers import LlamaConfig, LlamaForCausalLM
+from textworld_games import file_of, needs_textworld, small_model
 from whole_runs import StopAt, differences, lines
 
 from experiments.training import train
@@ -16,21 +13,12 @@ from rtpo.errors import Stopped
 from rtpo.run.stopping import StopRequest
 from rtpo.types import Grade, GradeOutcome
 
-SIZES = {"hidden_size": 36, "intermediate_size": 96, "num_hidden_layers": 3, "head_dim": 4}
 METHODS = {"rtpo": ("algorithm.trunks=2",), "grpo_exact": ("algorithm.chains=4",)}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small random model of SmolLM2's architecture."""
-    folder, tokenizer = tmp_path_factory.mktemp("model"), byte_tokenizer()
-    torch.manual_seed(0)
-    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True}
-    described = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=4096, **SIZES, **heads)
-    described.eos_token_id = tokenizer.eos_token_id
-    LlamaForCausalLM(described).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return small_model(tmp_path_factory.mktemp("model"))
 
 
 @needs_textworld
