@@ -53,6 +53,7 @@ experiments.export : FOLDER {}/out | RUN OUT | RUN {}/out --dtype nosuch | RUN {
 experiments.launch : run ANY | element main_table WHOLE profile=nosuch | stop seed=1 | stop FOLDER seed=1 |
     status seed=1 | run main_table profile=toy nosuch=1 | run main_table profile=toy seed=0 algorithm=rtpo results=OUT
 experiments.minimal : --method nosuch | --rollouts x | nosuch
+experiments.maintenance.chat_example : --tokenizer FOLDER
 experiments.maintenance.frames : FOLDER --output {}/out | {}/nothing --output OUT
 experiments.check_gpu : --tiny nosuch
 experiments.plan : NONE | nosuch | main_table profile=nosuch
