@@ -1,5 +1,6 @@
 """Tables about the project itself: its methods, experiments, models and curves."""
 
+import json
 from math import prod
 from pathlib import Path
 from statistics import fmean, median
