@@ -106,8 +106,10 @@ class AirlineEnv(Episode[State]):
         expected = gold(task.meta["row"])
         if expected is not None and self._state.changes != expected:
             return Grade(GradeOutcome.GRADED, 0.0, "the database is not what it should be")
-        said = [message.text for message in self._state.dialogue if message.speaker == "agent"] + [*self._state.beside]
-        heard = [text.lower().replace(",", "") for text in said]
+        spoken = [message.text for message in self._state.dialogue if message.speaker == "agent"] + [
+            *self._state.beside
+        ]
+        heard = [text.lower().replace(",", "") for text in spoken]
         if missing := [figure for figure in task.answer if not any(figure.lower() in text for text in heard)]:
             return Grade(GradeOutcome.GRADED, 0.0, f"the user was not told {', '.join(missing)}")
         return Grade(GradeOutcome.GRADED, 1.0)
