@@ -1,0 +1,55 @@
+"""A stranger's rows and a stranger's model: one run names both, and says that it learns nothing."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from byte_tokenizer import byte_tokenizer
+from conftest import compose_config
+from local_backend import LocalBackend
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+import rtpo.verl_harness.session as session
+from analysis import make_tables
+from experiments.train import train_one
+from rtpo.data.records import Record, write_records
+from rtpo.run.records import RunFolder
+from rtpo.run.tasks import load_tasks
+
+pytestmark = pytest.mark.needs("bwrap")
+
+
+def random_model(folder: Path) -> Path:
+    """A model that solves nothing."""
+    tokenizer = byte_tokenizer()
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 16}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 4096}
+    config = Qwen3Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **sizes, **heads)
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_own_rows_and_an_own_model_are_named_and_a_run_that_learns_nothing_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session, "open_backend", LocalBackend)
+    rows, model = tmp_path / "mine.jsonl", random_model(tmp_path / "my_own_model")
+    write_records(rows, [Record(f"mine/{n}", f"What is {n} + {n}?", (str(2 * n),), {}) for n in range(50)])
+    config = compose_config(
+        *("task=math", f"data={rows}", f"model.path={model}", f"results={tmp_path / 'results'}"),
+        *("algorithm=grpo_exact", "algorithm.label=trial", "algorithm.chains=2", "budget.rollouts=24"),
+        *("budget.tasks_per_step=1", "task.max_turns=1", "task.max_turn_tokens=2", "samples_per_rollout=0"),
+    )
+    train_one(config)
+    first, *said = capsys.readouterr().out.splitlines()
+    taken = [len(load_tasks(config.task, part)) for part in (config.task.train, config.task.held_out)]
+    assert min(taken) > 0
+    assert all(f"{count} of 50 of {rows}" in first for count in taken)
+    assert any("nothing was learnt" in line for line in said)
+    assert said[-1].endswith("optimizer steps: 0")
+    run = RunFolder(config.folder)
+    assert run.manifest["model"] == model.name
+    assert make_tables.main([str(run.path), "--columns", "all"]) == 0
+    assert model.name in capsys.readouterr().out
