@@ -10,10 +10,11 @@ import signal
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from difflib import get_close_matches
 from functools import wraps
+from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
@@ -180,8 +181,12 @@ def with_configuration(
 
     @hydra.main(version_base=None, config_path=str(CONFIGS), config_name=name)
     def job(tree: "DictConfig") -> None:
-        overrides = list(HydraConfig.get().overrides.task)
-        if not HydraConfig.get().launcher["_target_"].endswith(".BasicLauncher"):  # this is a job of submitit's
+        hydra_tree = HydraConfig.get()
+        overrides = list(hydra_tree.overrides.task)
+        if wrong := _wrong_group(hydra_tree):
+            refused.append(wrong)
+            return
+        if not hydra_tree.launcher["_target_"].endswith(".BasicLauncher"):  # this is a job of submitit's
             _name_model(tree, overrides)
             if status := command(run)(prepare(tree)):
                 sys.exit(status)
@@ -201,6 +206,14 @@ def with_configuration(
         raise ConfigError("\n".join(dict.fromkeys(refused)))
     check(prepared)
     return each_in_turn(run, prepared)
+
+
+def _wrong_group(hydra_tree: Any) -> str:
+    """A sentence about Hydra's launcher or sweeper if it is a plain value, or "". Hydra checks its other parts."""
+    for group in ("launcher", "sweeper"):
+        if not isinstance(value := hydra_tree[group], Mapping):
+            return f"hydra.{group} is {value!r}: choose an option, as in hydra/{group}=basic, or set its fields."
+    return ""
 
 
 def _first_sacct_error() -> Callable[[logging.LogRecord], bool]:
@@ -294,8 +307,10 @@ def hydra_errors(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
             text = text.partition(". To append")[0]
         raise ConfigError(f"{text}.{_near(error, name, overrides)}") from error
     except (AttributeError, TypeError, ValueError) as error:  # Hydra's own, such as for task=null
-        modules = [str(frame.f_globals["__name__"]) for frame, _ in traceback.walk_tb(error.__traceback__)]
-        if not modules[-1].startswith(("hydra.", "omegaconf.")):
+        frames = traceback.walk_tb(error.__traceback__)
+        packages = (str(frame.f_globals["__name__"]).partition(".")[0] for frame, _ in frames)
+        within = list(dropwhile(lambda package: package not in ("hydra", "omegaconf"), packages))
+        if not within or __name__.partition(".")[0] in within:
             raise
         what, why = " ".join(overrides), str(error).partition("\n")[0]
         raise ConfigError(f"configs/{name}.yaml cannot be composed with {what or 'nothing'}: {why}.") from error

@@ -39,6 +39,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "RUN": (str(PROJECT / "results" / "reference" / "rtpo-seed0"),),
     "WARM": (str(PROJECT / "rtpo" / "toy" / "warm_start_math"),),
     "SMALL": ("--name math --steps 1 --held-out 1",),
+    "HYDRA": ("hydra.sweeper", "hydra.launcher", "hydra.job", "hydra.hydra_logging.root"),
     "NONE": ("",),
 }
 """what a word in capitals stands for, one after another"""
@@ -68,7 +69,7 @@ experiments.study : nosuch core | fair missing --task nosuch | fair missing --on
     fair missing --minutes NUMBER | fair freeze --task walk_even | fair core --only nosuch
 experiments.train : nosuch=1 | ANY | task=nosuch | task=null | results=OUT | data=FILE | task=math data=DATA |
     task=toy_walk data=DATA | task=airline data=FILE | model.path=FOLDER | model.path={}/of_DATA | seed=NUMBER |
-    results=/proc/nowhere/below | algorithm={a:1} | task=math data={}/pipe
+    results=/proc/nowhere/below | algorithm={a:1} | task=math data={}/pipe | HYDRA=3 | HYDRA=3 -m
 experiments.maintenance.wandb_report : '' | a/b
 experiments.maintenance.warm_start : --name nosuch --output {}/out | SMALL --output OUT |
     --name math --output {}/out --learning-rate NUMBER
@@ -87,6 +88,7 @@ train budget.rolouts=5 : budget.rollouts
 train algorithm.group_size=2 : algorithm.group_size is 2
 train --cgf job : --cgf
 train algorithm=grpo algorithm.trunks=4 : not a field with algorithm=grpo
+train hydra.sweeper=3 : hydra.sweeper is 3
 train hydra.sweeper.params={{seed:1}} -m : cannot be composed with hydra.sweeper.params={{seed:1}}
 train seed=0 -m seed=1 : seed=1 must stand before
 train model=toy_knowledge_1 : task.env is toy_math
