@@ -136,6 +136,17 @@ def test_files_are_checked_and_latex_has_the_columns_that_a_page_has_room_for(re
     assert make_tables.main([*arguments, "--check"]) == 1
 
 
+def test_named_folders_need_no_results_folder(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    named = str(results / "quickstart")
+    assert make_tables.main([named, "--output", "here"]) == 0
+    assert [file.name for file in elsewhere.iterdir()] == ["here"]
+    assert make_tables.main([named, "--output", "here", "--check"]) == 0
+    assert make_tables.main([named]) == 0
+
+
 def table_of(rows: int, columns: int) -> Table:
     cells = {f"c{place}": [Number(row + place, 0.5, 2.5) for row in range(rows)] for place in range(columns)}
     frame = pd.DataFrame(cells)
