@@ -54,7 +54,6 @@ from rtpo.run.experiments import (
     experiments,
     readers,
 )
-from rtpo.run.export import find_trained, write_model
 from rtpo.run.reading import why_no_run
 from rtpo.run.records import RunFolder
 from rtpo.run.stopping import StopRequest
@@ -93,6 +92,8 @@ def free_disk(element: Element, keep: str) -> None:
         print(f"{run.folder} keeps its save, which {', '.join(names)} may evaluate (launch.shared)", flush=True)
         return
     if keep == "weights" and not (run.folder / "export").exists():
+        from rtpo.run.export import find_trained, write_model  # torch and transformers take seconds to load
+
         write_model(find_trained(run.folder), run.folder / "export")
     folder.delete_saves()
 
