@@ -103,6 +103,14 @@ def test_the_engine_is_given_weights_where_a_step_was_taken_or_it_slept() -> Non
     assert (harness.ledger.optimizer_steps, harness.ledger.syncs) == (4, 3)
 
 
+def test_an_evaluation_plays_the_weights_of_the_last_update() -> None:
+    harness = scripted_harness(solver(0.3))
+    groups = harness.rollout(TASKS, n=2, role=Role.CHAIN)
+    harness.update(rows_of(groups), TokenClip())
+    evaluated = harness.evaluate(TASKS[:1], 1, Sampling(), "held_out")
+    assert {turn.policy_version for group in evaluated for path in group for turn in path.turns} == {1}
+
+
 def test_scores_are_the_present_policys_and_the_reference_the_initial_ones() -> None:
     harness = scripted_harness(solver(0.3), learning_rate=0.2)
     rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
