@@ -216,7 +216,11 @@ def _labels(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
 
 
 def _about_cells(frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[int]) -> Iterator[str]:
-    """Notes on methods, on intervals of one seed, and on answers that are left out because they could not be graded."""
+    """Notes on models and tasks, on methods, on intervals of one seed, and on answers that are left out because they
+    could not be graded."""
+    models = dict.fromkeys(model for group in rows for model in group.runs["model"])
+    tasks = dict.fromkeys(_task_name(group.config["task"]) for group in rows)
+    yield f"Trained: {', '.join(models)}, on {', '.join(tasks)}."
     yield from (
         NOTES[label] for label in dict.fromkeys(group.label.partition(",")[0] for group in rows) if label in NOTES
     )
@@ -229,6 +233,12 @@ def _about_cells(frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[i
             if graded < asked:
                 what = f"{asked - graded:,} of {counted(asked, 'answer')} {when} training ({mode})"
                 yield f"Ungradable, and left out: {what} of {title_of(group.label)}."
+
+
+def _task_name(task: Mapping[str, Any]) -> str:
+    """`math (mine.jsonl)` for tasks from a file, or `toy_math` for generated ones."""
+    file = task["train"]["file"]
+    return f"{task['name']} ({Path(file).name})" if file else str(task["name"])
 
 
 def _is_empty(title: str, cells: Iterable[Cell]) -> bool:

@@ -25,6 +25,8 @@ UNNAMED_BELOW = ("profile.", f"{ROLES}.rollout.", "model.path", f"{ROLES}.model.
 """not in a label: prefixes of fields of the machine, and of a model's path, since `model.name` names it"""
 LONGEST = 120
 """the most characters of a label; in a longer one a hash replaces the last settings"""
+KEPT_LONGEST = ("model=", "model.name=", "task=", "data=")
+"""beginnings of the settings that a long label loses last: what was trained, and on what"""
 NOT_OWN = ("verl.", f"{LAUNCH}.")
 """prefixes of fields that are verl's or an experiment's, not a run's own"""
 
@@ -60,13 +62,15 @@ def label_of(tree: DictConfig, hydra: Any) -> str:
 
 
 def shortened(parts: Sequence[str]) -> str:
-    """Join the parts of a label. If it gets too long, a hash of all parts replaces the last ones."""
+    """Join the parts of a label. If it gets too long, a hash of all parts replaces the last settings, those in
+    KEPT_LONGEST after all others."""
     whole = ",".join(parts)
     if len(whole) <= LONGEST:
         return whole
     kept, end = list(parts), hashlib.sha256(whole.encode()).hexdigest()[:8]
-    while len(kept) > 1 and len(",".join([*kept, end])) > LONGEST:
-        kept.pop()
+    by_loss = sorted(parts[:0:-1], key=lambda part: part.startswith(KEPT_LONGEST))
+    while by_loss and len(",".join([*kept, end])) > LONGEST:
+        kept.remove(by_loss.pop(0))
     return ",".join([*kept, end])
 
 

@@ -1,5 +1,6 @@
 """A stranger's rows and a stranger's model: one run names both, and says that it learns nothing."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import rtpo.verl_harness.session as session
 from analysis import make_tables
-from experiments.train import train_one
+from experiments import train
 from rtpo.data.records import Record, write_records
 from rtpo.run.records import RunFolder
 from rtpo.run.tasks import load_tasks
@@ -37,19 +38,22 @@ def test_own_rows_and_an_own_model_are_named_and_a_run_that_learns_nothing_says_
     monkeypatch.setattr(session, "open_backend", LocalBackend)
     rows, model = tmp_path / "mine.jsonl", random_model(tmp_path / "my_own_model")
     write_records(rows, [Record(f"mine/{n}", f"What is {n} + {n}?", (str(2 * n),), {}) for n in range(50)])
-    config = compose_config(
+    overrides = (
         *("task=math", f"data={rows}", f"model.path={model}", f"results={tmp_path / 'results'}"),
-        *("algorithm=grpo_exact", "algorithm.label=trial", "algorithm.chains=2", "budget.rollouts=24"),
-        *("budget.tasks_per_step=1", "task.max_turns=1", "task.max_turn_tokens=2", "samples_per_rollout=0"),
+        *("algorithm=grpo_exact", "algorithm.chains=2", "budget.rollouts=24", "budget.tasks_per_step=1"),
+        *("task.max_turns=1", "task.max_turn_tokens=2", "samples_per_rollout=0"),
     )
-    train_one(config)
+    monkeypatch.setattr(sys, "argv", ["train.py", f"hydra.run.dir={tmp_path}", *overrides])
+    assert train.main() == 0
     first, *said = capsys.readouterr().out.splitlines()
-    taken = [len(load_tasks(config.task, part)) for part in (config.task.train, config.task.held_out)]
+    task = compose_config(*overrides).task
+    taken = [len(load_tasks(task, part)) for part in (task.train, task.held_out)]
     assert min(taken) > 0
     assert all(f"{count} of 50 of {rows}" in first for count in taken)
     assert any("nothing was learnt" in line for line in said)
     assert said[-1].endswith("optimizer steps: 0")
-    run = RunFolder(config.folder)
-    assert run.manifest["model"] == model.name
-    assert make_tables.main([str(run.path), "--columns", "all"]) == 0
+    (path,) = (tmp_path / "results" / "default").iterdir()
+    assert RunFolder(path).manifest["model"] == model.name
+    monkeypatch.chdir(tmp_path)
+    assert make_tables.main([str(path)]) == 0
     assert model.name in capsys.readouterr().out
