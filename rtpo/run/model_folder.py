@@ -59,7 +59,7 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
         remedy = (
             f"download it: hf download Qwen/{path.name} --local-dir {path}"
             if path.name.startswith("Qwen")
-            else "tests/helpers/byte_model.py makes those of math and search"
+            else "tests/helpers/byte_model.py makes those of math, search, booking"
         )
         raise DataError(
             f"model.path is {path}: {missing_file(path)}. Give a Hugging Face model folder with config.json, "

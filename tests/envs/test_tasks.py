@@ -1,18 +1,15 @@
 """Where a run's tasks come from: generated, or a file cut into the same splits."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from conftest import compose_config
 
 from rtpo.core.splits import SPLITS, split_of
-from rtpo.data.reading import read_task_file
 from rtpo.data.records import Record, write_records
 from rtpo.envs.registry import ENVIRONMENTS
 from rtpo.envs.toy import knowledge, math
@@ -91,24 +88,3 @@ def test_one_prompt_for_all_tasks_is_trained_where_split_key_tells_them_apart(mo
     monkeypatch.setitem(ENVIRONMENTS, "game", by_question)
     with pytest.raises(DataError, match=r"play.*split_key"):
         check_splits("game", train, held_out, tasks_per_step=3)
-
-
-WRONG_LINES = {
-    '{"uid": "", "size": "2"}': "uid",
-    '{"uid": "x", "size": "2", "hint": 1}': "hint",
-    '{"uid": "x", "size": "many"}': "many",
-    '{"uid": "u", "size": "2"}': "uid 'u'",
-}
-
-
-@pytest.mark.parametrize("line", WRONG_LINES)
-def test_a_wrong_line_of_a_task_file_is_named(tmp_path: Path, line: str) -> None:
-    def sized(row: Mapping[str, Any]) -> Task:
-        if not row["size"].isdigit():
-            raise DataError(f"size is {row['size']}")
-        return Task(row["uid"], row["size"], ())
-
-    path = tmp_path / "tasks.jsonl"
-    path.write_text('{"uid": "u", "size": "1"}\n' + line + "\n")
-    with pytest.raises(DataError, match=f"line 2 of .*tasks.jsonl.*{WRONG_LINES[line]}"):
-        read_task_file(path, ("size",), sized)

@@ -42,7 +42,7 @@ def test_answers_are_python_s_modulo_100(template: int, a: int, b: int, c: int, 
 
 
 def test_problems_are_read_from_a_table_and_a_wrong_answer_is_refused(tmp_path: Path) -> None:
-    """What `read_task_file` refuses is and JSONL are in test_tasks.py."""
+    """What `read_task_file` refuses is in test_booking.py; JSONL is in test_tasks.py."""
     path = tmp_path / "problems.csv"
     path.write_text(f"uid,question,answer\n{TASK.uid},{TASK.question},{TASK.answer}\n")  # all of it text
     assert read_problems(path) == [TASK]

@@ -6,12 +6,16 @@ Each is a list of replies, one a turn, without stop tokens. Whether one succeeds
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rtpo.envs.booking.world import Action, Wish, wish_of
 from rtpo.errors import DataError
 from rtpo.tools.protocol import render_call
 from rtpo.types import Task
 
 RIGHT_SHARE = 3
 """right traces to each of a task's wrong ones"""
+
+NO_OP = "I cannot do that."
+"""all that a booking agent that does nothing ever says"""
 
 Trace = list[str]
 
@@ -43,6 +47,35 @@ def search_traces(task: Task) -> list[Trace]:
     return traces([Step("search", *calls)], task.answer[0])
 
 
+def booking_traces(task: Task) -> list[Trace]:
+    """Right ones, whose reward is 1, and a wrong one, whose reward is 0. None has more than four turns."""
+    wish = wish_of(task)
+    refused = [reply("forbidden", NO_OP)] * 2
+    if wish.writes:
+        done = reply("done", " ".join(["Done.", *wish.figures]))
+        right, wrong = [*(_call("allowed", write) for write in wish.writes), done], refused
+    elif wish.figures:
+        right, wrong = ([reply("tell", figure)] for figure in (wish.figures[0], f"{wish.figures[0][:-1]}."))
+    else:
+        right, wrong = refused, [_call("allowed", ("cancel", {"reservation": wish.about[0]})), reply("done", "Done.")]
+    before = _before(wish)
+    return [[*before, *right]] * RIGHT_SHARE + [[*before, *wrong]]
+
+
+def _before(wish: Wish) -> Trace:
+    """What is asked and read before anything is done."""
+    if wish.kind == "book":
+        route = dict(zip(("origin", "destination", "date"), wish.about, strict=True))
+        return [_call("search", ("search_flights", route))]
+    read = _call("read", ("get_reservation", {"reservation": wish.about[0]}))
+    return [reply("which", "Which reservation is it?"), read] if wish.kind == "find" else [read]
+
+
+def _call(thought: str, action: Action) -> str:
+    name, arguments = action
+    return reply(thought, render_call(name, dict(arguments)))
+
+
 def traces(steps: list[Step], answer: str) -> list[Trace]:
     """Right ones, and a wrong one for each turn that can go wrong: a call of no use, or the answer, and then a wrong
     answer."""
@@ -57,6 +90,7 @@ def reply(thought: str, text: str) -> str:
 
 
 TRACES: dict[str, Callable[[Task], list[Trace]]] = {
+    "booking": booking_traces,
     "math": math_traces,
     "search": search_traces,
 }

@@ -68,7 +68,7 @@ experiments.theory : WHOLE | 1 --results OUT
 experiments.study : nosuch core | fair missing --task nosuch | fair missing --only nosuch |
     fair missing --minutes NUMBER | fair freeze --task walk_even | fair core --only nosuch
 experiments.train : nosuch=1 | ANY | task=nosuch | task=null | results=OUT | data=FILE | task=math data=DATA |
-    task=toy_walk data=DATA | task=airline data=FILE | model.path=FOLDER | model.path={}/of_DATA | seed=NUMBER |
+    task=booking data=DATA | task=airline data=FILE | model.path=FOLDER | model.path={}/of_DATA | seed=NUMBER |
     results=/proc/nowhere/below | algorithm={a:1} | task=math data={}/pipe | HYDRA=3 | HYDRA=3 -m
 experiments.maintenance.wandb_report : '' | a/b
 experiments.maintenance.warm_start : --name nosuch --output {}/out | SMALL --output OUT |

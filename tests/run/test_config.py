@@ -59,7 +59,7 @@ ROLLOUT = f"{VERL}.rollout"
 NAMED = f"""
     +algorithm.groupsize=3 : algorithm.groupsize group_size
     +optimizr.lr=3 : optimizr optimizer
-    task=toy_math +task.settings.turns=3 : task.settings.turns
+    task=booking +task.settings.turns=3 : task.settings.turns
     task=math data=a.jsonl +task.settings.python.cpu_secnds=1 : python.cpu_secnds cpu_seconds
     task=search data=a.jsonl +task.settings.reward.judge.at_onec=1 : reward.judge.at_onec at_once
     task=airline data=a.jsonl budget.rollouts=99 +task.settings.server.max_token=1 : max_token max_tokens
