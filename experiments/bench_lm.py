@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
+import psutil
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -94,8 +94,7 @@ def lm(options: Namespace, in_turns: InTurns) -> Iterator[Case]:
     trained = THOUGHT_TOKENS + COMMAND_TOKENS
     counts = {"trees": len(rows) * trained, "plain": TURNS * trained}
     yield f"update, {PROMPTS} prompts x {PATHS} paths", "ms a trained token", per_token(timings, counts)
-    (worker,) = backend._workers.workers
-    yield "memory of an update", "GiB", {"trees": [ray.get(worker.__ray_call__.remote(peak))], "plain": [plain.end()]}
+    yield "memory of an update", "GiB", {"trees": [trainer_peak()], "plain": [plain.end()]}
 
 
 def per_token(timings: Mapping[str, list[float]], tokens: Mapping[str, int]) -> dict[str, list[float]]:
@@ -182,6 +181,14 @@ def pack_rows(rows: list[Ids]) -> Packed:
     return Packed(np.concatenate(rows), lengths, mask, on, on / on.sum(), None)
 
 
-def peak(_: object = None) -> float:
+def peak() -> float:
     """This process's peak memory in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def trainer_peak() -> float:
+    """The peak memory in GiB of the trainer's worker, which Ray started below this process."""
+    (worker,) = [child for child in psutil.Process().children(recursive=True) if "::AgentWorker" in child.cmdline()[0]]
+    lines = Path(f"/proc/{worker.pid}/status").read_text().splitlines()
+    (kibibytes,) = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return int(kibibytes) / 2**20
