@@ -169,7 +169,7 @@ def test_a_seed_decides_its_turn_and_batch_mates_and_order_do_not(bench: Bench) 
     assert len(set(together)) == len(requests)
     assert together == tokens(bench.generate(*requests))
     if bench.subject.tolerance > EXACT:
-        pytest.skip("in bf16 a token may depend on its batch: that other batches give the same turns is not checked")
+        pytest.skip("in bf16 and in large models a token may depend on its batch: other batches are not tried")
     others = [asked(other, seed, temperature=0.7, max_tokens=20) for seed, other in enumerate(CONTEXTS)]
     assert together[::-1] == tokens(bench.generate(*others, *reversed(requests)))[len(others) :]
     assert together[2:3] == tokens(bench.generate(requests[2]))
@@ -188,7 +188,7 @@ def test_a_stop_is_told_from_a_turn_cut_off_even_in_the_last_place(bench: Bench)
         if is_stop[-1] and len(is_stop) > 1:
             stopped.append((request, generation))
     if bench.subject.tolerance > EXACT:
-        return  # in bf16 a token may depend on its batch
+        return  # in bf16 and in large models a token may depend on its batch
     request, generation = stopped[0]
     whole, n = tokens([generation])[0], len(generation.output_ids)
     for limit, reason in [(n - 1, StopReason.LENGTH), (n, StopReason.STOP), (n + 1, StopReason.STOP)]:
@@ -279,11 +279,12 @@ def test_a_context_may_fill_the_model_and_no_more(bench: Bench) -> None:
 
 
 def test_a_wrong_request_is_refused_and_the_next_is_answered(bench: Bench) -> None:
+    vocabulary = bench.subject.networks[FIRST].config.vocab_size
     hostile: list[tuple[Request, type[RTPOError], str]] = [
         (asked(as_ids([])), DataError, "empty"),
-        (asked(as_ids([5, -1])), DataError, str(VOCABULARY)),
-        (asked(as_ids([VOCABULARY, 5])), DataError, str(VOCABULARY)),
-        (asked(CONTEXTS[0], top_logprobs=1000), ConfigError, "top_logprobs"),
+        (asked(as_ids([5, -1])), DataError, f"{vocabulary:,}"),
+        (asked(as_ids([vocabulary, 5])), DataError, f"{vocabulary:,}"),
+        (asked(CONTEXTS[0], top_logprobs=max(1000, vocabulary + 1)), ConfigError, "top_logprobs"),
     ]
     for request, error, named in hostile:
         with pytest.raises(error, match=named):
