@@ -130,6 +130,7 @@ def write_run(
         "optimizer": {"lr": 0.5},
         "budget": {"rollouts": 1024, "seconds": None},
         "model": {"name": "toy_math_warm_start"},
+        "task": {"name": "toy_math", "train": {"file": None}},
         "profile": {"name": "toy"},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(settings | (config or {})))
