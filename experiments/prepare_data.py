@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from rtpo.core.names import counted
+from rtpo.core.visible import visible
 from rtpo.data.prepare import DataFolder
 from rtpo.data.registry import REGISTRY, UNVERIFIED
 from rtpo.envs.textworld.env import TextWorldSettings
@@ -128,7 +129,7 @@ def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], acc
         try:
             manifest = folder.prepare(name, stand_ins.get(name), accept_other)
         except RTPOError as error:
-            print(error, file=sys.stderr)
+            print(visible(str(error)), file=sys.stderr)
             status = 1
         else:
             dropped = "".join(f", {count} dropped ({reason})" for reason, count in manifest.dropped.items())

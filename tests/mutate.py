@@ -41,7 +41,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "rtpo/harness/budget.py": ("test_budget", "test_harness"),
     "rtpo/harness/durable.py": ("test_durable", "test_crashes"),
     "rtpo/harness/episodes.py": ("test_episodes", "test_harness"),
-    "rtpo/harness/harness.py": ("test_harness", "test_asked"),
+    "rtpo/harness/harness.py": ("test_harness", "test_asked", "test_ladder"),
     "rtpo/run/config.py": ("test_asked", "test_config"),
     "rtpo/run/records.py": ("test_records", "test_saves"),
     "rtpo/run/run.py": ("test_asked",),
