@@ -24,7 +24,7 @@ from rtpo.run.experiments import load_experiment, sweep
 
 RESULTS = PROJECT / "results"
 RECORDS_ALONE = ("vineppo",)
-"""configurations of studies that are no more, which the plan says (docs/results/tried.md)"""
+"""methods that have records but no code any more (docs/results/tried.md)"""
 STUDIED = sorted(file.stem for file in STUDIES.glob("*.yaml") if (RESULTS / file.stem / "runs.parquet").exists())
 """studies that were run; others are plans"""
 EXPERIMENT, LABEL, RATE = "some_experiment", "some_label", 0.123456

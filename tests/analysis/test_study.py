@@ -215,7 +215,7 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
 
 
 RECORDS_ALONE = ("vineppo",)
-"""methods of studies that were dropped (docs/results/tried.md)"""
+"""methods that have records but no code any more (docs/results/tried.md)"""
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in STUDIES.glob("*.yaml")))
