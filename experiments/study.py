@@ -2,7 +2,7 @@
 (docs/results/when.md).
 
     python experiments/study.py turns rates       every configuration at every rate
-    python experiments/study.py turns freeze      choose the rates and write them down
+    python experiments/study.py turns freeze      write down the chosen rates, and what is predicted of the comparisons
     python experiments/study.py turns core        a part of the plan: its main configurations
     python experiments/study.py turns missing     list the runs that are missing
 
@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from analysis.study.plan import PlannedRun, Study, StudyRun, load_study
+from analysis.study.predictions import write_predictions
 from experiments.training import train
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, FolderInUse, Stopped
@@ -108,6 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
         if options.task is not None or options.only or options.results is not None:
             parser.error("freeze takes all of the study's own records: leave --task, --only and --results out")
         study.freeze()
+        write_predictions(study)
     elif options.part == MISSING:
         print("".join(f"{line}\n" for line in missing(study, options.task, options.only)), end="")
     elif options.part in study.parts:

@@ -138,6 +138,19 @@ class Study:
         ]
         return compose_run(composed("train", overrides))
 
+    def configs(self, task: str, label: str) -> list[RunConfig]:
+        """The configuration of one run on each warm start, in the plan's order. Raises DataError without a learning
+        rate, or if no part compares this label on this task."""
+        by_start: dict[str, tuple[StudyRun, float | None]] = {}
+        for run, rate in (each for part in self.compared_parts for each in self.planned(part)):
+            if (run.task, run.label) == (task, label):
+                by_start.setdefault(run.experiment, (run, rate))
+        if not by_start:
+            raise DataError(f"{label} on {task}: no part of {self.name} has it.")
+        if None in {rate for _, rate in by_start.values()}:
+            raise DataError(f"{label} on {task} has no learning rate yet: run the parts rates and freeze first.")
+        return [self.config(run, rate) for _, (run, rate) in sorted(by_start.items()) if rate is not None]
+
     def _tokens(self, run: StudyRun) -> list[str]:
         """The limit on generated tokens, from the run of `tokens_of`."""
         # a run ends after the step that reaches its limit, so the limit is one mean step below that run's tokens
@@ -165,7 +178,7 @@ class Study:
         highest tried, it also tries the next one beyond it in the grid."""
         runs = [
             (run, rate)
-            for task, label in self._searched()
+            for task, label in self.searches()
             for rate in self.choice(task, label).tried
             for run in self._runs_at(task, label, rate)
         ]
@@ -205,6 +218,15 @@ class Study:
         error = stdev(ends) / sqrt(len(ends)) if len(ends) > 1 else 0.0
         return next(rate for rate in steady if means[rate] >= means[highest] - error)
 
+    def searched(self, task: str, label: str) -> RunSuccess:
+        """Mean success in the search at a configuration's chosen rate. Raises DataError before a rate is chosen."""
+        rates_from = self._task(task).rates_from
+        rate = self._rates().get(rates_from, {}).get(label)
+        if rate is None:
+            raise DataError(f"{label} on {task} has no learning rate yet: run the parts rates and freeze first.")
+        runs = [self._success_of(run) for run in self._runs_at(rates_from, label, rate)]
+        return RunSuccess(fmean(run.before for run in runs), fmean(run.after for run in runs))
+
     def freeze(self) -> None:
         """Write the chosen learning rate of each finished search. Success is that after training, on the validation
         split.
@@ -212,7 +234,7 @@ class Study:
         Raises DataError before writing if a rate already written would change. Raises DataError after writing all other
         rates if a best rate is an end of the grid and the plan does not accept it.
         """
-        searches = self._searched()
+        searches = self.searches()
         accepted = set(self._plan.rates.accepted)
         if unknown := sorted(accepted - {f"{task}/{label}" for task, label in searches}):
             raise DataError(f"rates.accepted of the plan names {', '.join(unknown)}: there is no such search.")
@@ -241,7 +263,7 @@ class Study:
         """The rates that `freeze` chose, by task and configuration."""
         return json.loads(self._rates_file.read_text()) if self._rates_file.exists() else {}
 
-    def _searched(self) -> list[tuple[str, str]]:
+    def searches(self) -> list[tuple[str, str]]:
         """The searches, as pairs of `StudyTask.rates_from` and label; those of the core come first."""
         ordered = sorted(self._plan.parts.items(), key=lambda item: item[0] != CORE)
         parts: list[Part | Search] = [*(part for _, part in ordered), self._plan.rates]

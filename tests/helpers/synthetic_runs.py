@@ -145,7 +145,7 @@ def write_run(
             **{"rollout_context": "strip_think", "training_context": "recorded", "policy_version": 9},
             **{"model": "toy_math_warm_start", "model_sha256": {"model.safetensors": "0"}},
             "wall_seconds": 100.0 + seed,
-            "ledger": ledger | {"optimizer_steps": 36, "seconds": {"evaluate": 10.0}},
+            "ledger": ledger | {"optimizer_steps": 36, "trained_tokens": 40000, "seconds": {"evaluate": 10.0}},
         }
         write_manifest(folder, written | (manifest or {}))
     return folder

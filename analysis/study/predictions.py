@@ -1,0 +1,154 @@
+"""What a study compares (analysis/study/comparisons.yaml), and how large a rule expects the differences to be.
+
+The rule knows f_k alone, the share of the return's variance that turn k and later turns cause (`rtpo.toy.variance`):
+
+1. The noise of a method's gradient of turn k, exact GRPO's being 1, is `noise`.
+2. Its speed is the mean of 1 / sqrt(noise) over the turns, weighted by the share of paths that reach them.
+3. Training shrinks the share of failures. Where exact GRPO multiplies it by q, a method of speed s multiplies it by
+   q^s. Exact GRPO's success before and after training is that of the search, at its chosen rate.
+4. The range of a difference reaches 5 points to both sides.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import sqrt
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import yaml
+
+from analysis.study.plan import Study
+from rtpo.core.files import write_whole
+from rtpo.errors import ConfigError, DataError
+from rtpo.run.building import build
+from rtpo.run.config import PROJECT
+from rtpo.theory.noise import noise_ratio
+from rtpo.toy.record import read_record
+
+FILE = PROJECT / "analysis" / "study" / "comparisons.yaml"
+PREDICTED = "predicted.json"
+"""the file of predictions, in the folder of a study's records"""
+CONTROL = "grpo_exact"
+"""the method whose noise and speed are 1"""
+MARGIN = 0.05
+LEAST_F = 0.02
+"""measured f_k below this count as this: they are not told from 0"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The success of one configuration minus that of another, on a task of the study's plan."""
+
+    configuration: str
+    against: str  # the configuration that is subtracted
+    task: str
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """What a study compares."""
+
+    turns: dict[str, str]  # by task, the measurement of its turns in the warm starts' records
+    family: tuple[Comparison, ...]  # judged together, by Holm's method
+    exploratory: tuple[Comparison, ...] = ()
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What was measured of a task's turns before training. Where only f_k was, every path reaches every turn, and every
+    state recurs."""
+
+    left: list[float]  # f_k
+    reached: list[float]  # share of the paths
+    recurring: list[float]  # share of the paths at turn k whose state another path of the prompt has too
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The range in which the rule expects a difference."""
+
+    comparison: Comparison
+    low: float
+    high: float
+
+
+def comparisons_of(name: str) -> Comparisons | None:
+    """The comparisons of a study; None if the file has none of it. Raises ConfigError for an invalid entry."""
+    entry = yaml.safe_load(FILE.read_bytes()).get(name)
+    return None if entry is None else build(Comparisons, entry, f"{FILE.name}, {name}")
+
+
+def read_predictions(folder: Path) -> list[Prediction]:
+    """Those of a study's folder. Raises DataError for another content."""
+    file = folder / PREDICTED
+    try:
+        return [build(Prediction, entry, file.name) for entry in json.loads(file.read_bytes())]
+    except (OSError, ValueError, TypeError, ConfigError) as error:
+        raise DataError(f"{file} is not a list of predictions ({error}): restore it.") from error
+
+
+def write_predictions(study: Study) -> None:
+    """Write the predictions of a study's comparisons, once. Raises DataError as `predict` does, and if the predictions
+    that are already written would change."""
+    compared = comparisons_of(study.name)
+    if compared is None:
+        return
+    predicted = [predict(study, compared, each) for each in (*compared.family, *compared.exploratory)]
+    text = (json.dumps([asdict(each) for each in predicted], indent=1) + "\n").encode()
+    file = study.results / PREDICTED
+    if file.exists() and file.read_bytes() != text:
+        raise DataError(f"{file} has other predictions: they are not changed after a run. Restore the records.")
+    write_whole(file, text)
+
+
+def predict(study: Study, compared: Comparisons, comparison: Comparison) -> Prediction:
+    """The rule of this module. Raises DataError if a configuration of the comparison, or exact GRPO, has no learning
+    rate on the task yet."""
+    turns = measured_turns(study, comparison.task, compared.turns[comparison.task])
+    before, after = study.searched(comparison.task, CONTROL)
+    ends = []
+    for label in (comparison.configuration, comparison.against):
+        algorithm = study.configs(comparison.task, label)[0].algorithm
+        ends.append(1 - (1 - before) * ((1 - after) / (1 - before)) ** speed(noise(algorithm, turns), turns))
+    gain = ends[0] - ends[1]
+    return Prediction(comparison, round(gain - MARGIN, 3), round(gain + MARGIN, 3))
+
+
+def noise(algorithm: Mapping[str, Any], turns: Turns) -> list[float]:
+    """The noise of a method's gradient by turn, exact GRPO's being 1. algorithm: that of a run's configuration.
+
+    RTPO's is `rtpo.theory.noise`. A baseline of the turn's state leaves f_k of the noise where another path is in this
+    state, and all of it elsewhere: w f_k + 1 - w. w is the share of recurring paths for GiGPO, and for anchored
+    baselines the weight 1 / (1 + shrinkage) of one other path.
+    """
+    if algorithm["name"].startswith("rtpo"):
+        trunks, group, count = algorithm["trunks"], algorithm["group_size"], len(turns.left)
+        return list(noise_ratio(np.array(turns.left), group, trunks * (1 + count * (group - 1))))
+    if "shrinkage" in algorithm:
+        shares = [1 / (1 + algorithm["shrinkage"])] * len(turns.left)
+    else:
+        shares = turns.recurring if algorithm["name"] == "gigpo" else [0.0] * len(turns.left)
+    return [1 - share * (1 - left) for share, left in zip(shares, turns.left, strict=True)]
+
+
+def speed(noises: Sequence[float], turns: Turns) -> float:
+    """The mean of 1 / sqrt(noise) over the turns, weighted by the share of paths that reach them."""
+    weights = zip(noises, turns.reached, strict=True)
+    return sum(share / sqrt(noise) for noise, share in weights) / sum(turns.reached)
+
+
+def measured_turns(study: Study, task: str, measurement: str) -> Turns:
+    """The mean over the warm starts' records of a task's turns. Raises DataError if none has this measurement."""
+    records = [read_record(Path(config.model.path)).decided or {} for config in study.configs(task, CONTROL)]
+    measured = [record[measurement] for record in records if measurement in record]
+    if not measured:
+        raise DataError(f"no warm start of {task} has the measurement {measurement!r} in its record.")
+
+    def means(name: str) -> list[float]:
+        every = [getattr(each, name) or [1.0] * len(each.left) for each in measured]
+        return [fmean(values) for values in zip(*every, strict=True)]
+
+    return Turns([max(left, LEAST_F) for left in means("left")], means("reached"), means("recurring"))

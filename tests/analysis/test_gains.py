@@ -1,0 +1,183 @@
+"""What a study predicts from f_k, and what its runs say of the comparisons, on made-up runs with known differences."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from synthetic_runs import answers, empty_update, step, write_run
+
+from analysis.study import gains as gains_of
+from analysis.study import plan, predictions
+from analysis.study.plan import load_study
+from analysis.study.predictions import Comparison, Comparisons, Turns, noise, predict, speed, write_predictions
+from rtpo.errors import DataError
+
+STARTS = ("toy_keys", "toy_keys_1", "toy_keys_2", "toy_keys_3")
+QUESTIONS = 20
+PLAN: dict[str, Any] = {
+    "decoding": "sampled",
+    "settings": ["budget.rollouts=64"],
+    "rates": {"grid": [1e-3], "seeds": [0], "settings": [], "accepted": []},
+    "warm_starts": {"toy_keys": list(STARTS)},
+    "core": {
+        "tasks": ["toy_keys"],
+        "warm_starts": 4,
+        "seeds": [1, 2],
+        "configurations": ["grpo_exact", "rtpo", "anchored_forks", "gigpo"],
+    },
+}
+COMPARED = {
+    "turns": {"toy_keys": "keys"},
+    "family": [
+        {"configuration": "rtpo", "against": "grpo_exact", "task": "toy_keys"},
+        {"configuration": "anchored_forks", "against": "grpo_exact", "task": "toy_keys"},
+    ],
+    "exploratory": [{"configuration": "gigpo", "against": "grpo_exact", "task": "toy_keys"}],
+}
+RATES = {"toy_keys": dict.fromkeys(["grpo_exact", "rtpo", "anchored_forks", "gigpo"], 1e-3)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of records of a study `made` without runs."""
+    studies = tmp_path / "studies"
+    studies.mkdir()
+    (studies / "made.yaml").write_text(yaml.safe_dump(PLAN))
+    (studies / "comparisons.yaml").write_text(yaml.safe_dump({"made": COMPARED}))
+    monkeypatch.setattr(plan, "STUDIES", studies)
+    monkeypatch.setattr(plan, "PROJECT", tmp_path)
+    monkeypatch.setattr(gains_of, "PROJECT", tmp_path)
+    monkeypatch.setattr(predictions, "FILE", studies / "comparisons.yaml")
+    folder = tmp_path / "results" / "made"
+    folder.mkdir(parents=True)
+    (folder / "learning_rates.json").write_text(json.dumps(RATES))
+    for function in (gains_of.records, gains_of.gains):
+        function.cache_clear()
+    return folder
+
+
+def shares(solved: int) -> dict[str, list[float | None]]:
+    return {f"q{number}": [float(number < solved)] for number in range(QUESTIONS)}
+
+
+def write(folder: Path, label: str, seed: int, before: int, after: int, start: str = "rates_toy_keys") -> None:
+    """A run that solves so many questions before and after training, at every decoding."""
+    lines = [
+        line
+        for when, solved in (("before", before), ("after", after))
+        for mode in ("sampled", "paper", "greedy")
+        for line in answers(when, mode, shares(solved))
+    ]
+    write_run(folder, label, seed, [step(1, 64, solved_share(after), [empty_update()])], lines, experiment=start)
+
+
+def solved_share(solved: int) -> float:
+    return solved / QUESTIONS
+
+
+def test_noise_is_that_of_the_baseline_that_a_method_subtracts() -> None:
+    turns = Turns(left=[1.0, 0.5, 0.2], reached=[1.0, 1.0, 0.5], recurring=[1.0, 0.4, 0.0])
+    assert noise({"name": "grpo"}, turns) == [1, 1, 1]
+    assert noise({"name": "gigpo"}, turns) == pytest.approx([1, 1 - 0.4 * 0.5, 1])
+    # a state's baseline with all the weight leaves f_k; without weight it is GRPO's
+    assert noise({"name": "anchored", "shrinkage": 0.0}, turns) == pytest.approx(turns.left)
+    assert noise({"name": "anchored", "shrinkage": 1e12}, turns) == pytest.approx([1, 1, 1])
+    # K = 3, G = 3, M = 2: f* is 1 / 7, and a prompt has 14 rollouts
+    rtpo = noise({"name": "rtpo", "trunks": 2, "group_size": 3}, turns)
+    assert rtpo == pytest.approx([left * 7 * 13 / 14 for left in turns.left])
+    assert speed([1, 1, 1], turns) == 1
+    assert speed([4, 1, 1], turns) == pytest.approx((0.5 + 1 + 0.5) / 2.5)
+
+
+def test_a_prediction_scales_what_exact_grpo_gained_in_the_search(folder: Path) -> None:
+    study, compared = load_study("made"), predictions.comparisons_of("made")
+    assert isinstance(compared, Comparisons)
+    for label in RATES["toy_keys"]:
+        write(folder, f"{label}_lr0.001", 0, before=4, after=8)
+    same = predict(study, compared, Comparison("grpo_exact", "grpo_exact", "toy_keys"))
+    assert (same.low, same.high) == (-0.05, 0.05)
+    forks = predict(study, compared, compared.family[1])
+    turns = predictions.measured_turns(study, "toy_keys", "keys")
+    faster = speed(noise({"name": "anchored", "shrinkage": 0.25}, turns), turns)
+    assert faster > 1
+    expected = (1 - 0.8 * (0.6 / 0.8) ** faster) - 0.4
+    assert (forks.low + forks.high) / 2 == pytest.approx(expected, abs=1e-3)
+
+    write_predictions(study)
+    first = (folder / "predicted.json").read_bytes()
+    read = predictions.read_predictions(folder)
+    assert [each.comparison for each in read] == [*compared.family, *compared.exploratory]
+    write_predictions(load_study("made"))
+    assert (folder / "predicted.json").read_bytes() == first
+    entries = [asdict(each) for each in read]
+    entries[0]["low"] -= 0.01
+    (folder / "predicted.json").write_text(json.dumps(entries))
+    with pytest.raises(DataError, match="has other predictions"):
+        write_predictions(study)
+
+
+def test_nothing_is_predicted_before_all_rates_are_chosen(folder: Path) -> None:
+    (folder / "learning_rates.json").write_text(json.dumps({"toy_keys": {"grpo_exact": 1e-3}}))
+    write(folder, "grpo_exact_lr0.001", 0, before=4, after=8)
+    with pytest.raises(DataError, match="rtpo on toy_keys has no learning rate yet"):
+        write_predictions(load_study("made"))
+    assert not (folder / "predicted.json").exists()
+
+
+SOLVED = {"grpo_exact": (8, 9), "rtpo": (3, 4), "anchored_forks": (14, 15)}
+"""questions that the runs of the two seeds solve after training; 4 before"""
+
+
+def test_tables_say_what_the_runs_do(folder: Path) -> None:
+    predicted = [
+        {"comparison": each, "low": low, "high": low + 0.1}
+        for each, low in zip([*COMPARED["family"], *COMPARED["exploratory"]], (0.2, 0.25, 0.0), strict=True)
+    ]
+    (folder / "predicted.json").write_text(json.dumps(predicted))
+    for label, solved in SOLVED.items():
+        write(folder, f"{label}_lr0.001", 0, before=4, after=solved[0])
+        for start in STARTS:
+            for seed, after in zip((1, 2), solved, strict=True):
+                write(folder, label, seed, before=4, after=after, start=start)
+
+    table = gains_of.family("made")
+    assert table["These warm starts"].str.partition(" ")[0].tolist() == ["−25.0", "+30.0"]
+    assert table["Other warm starts"].tolist() == ["−25.0 [−25.0, −25.0]", "+30.0 [+30.0, +30.0]"]
+    assert table[["Pairs", "Verdict", "Covered"]].to_numpy().tolist() == [["8", "below", "no"], ["8", "above", "yes"]]
+    (unmeasured,) = gains_of.exploratory("made").to_dict("records")
+    assert (unmeasured["Pairs"], unmeasured["These warm starts"], unmeasured["Verdict"]) == ("0", "not run", "—")
+
+    below = gains_of.secondary("made")["Runs that end below their start"].tolist()
+    assert below == ["4 of 8 and 0 of 8", "0 of 8 and 0 of 8"]
+    assert gains_of.secondary("made")["Mean success in training"].str[:5].tolist() == ["−25.0", "+30.0"]
+    spent = gains_of.costs("made").set_index("Configuration")
+    assert spent["Success, %"].tolist() == ["42.5", "17.5", "72.5"]
+    assert spent["Runs"].tolist() == ["8", "8", "8"]
+    rates = gains_of.rates("made")
+    assert rates["Rate"].tolist() == ["0.001"] * 3
+    assert rates["After, %"].tolist() == ["40.0", "15.0", "70.0"]
+
+
+def test_other_warm_starts_are_spoken_of_only_where_there_are_four(folder: Path) -> None:
+    entry = {"comparison": COMPARED["family"][0], "low": 0.0, "high": 0.1}
+    (folder / "predicted.json").write_text(json.dumps([entry]))
+    for label in ("grpo_exact", "rtpo"):
+        for start in STARTS[:3]:
+            write(folder, label, 1, before=4, after=SOLVED[label][0], start=start)
+    (gain,) = gains_of.gains("made")[1]
+    assert (gain.same_starts.runs, gain.other_starts) == (3, None)
+
+
+def test_committed_comparisons_are_of_planned_configurations() -> None:
+    for name in yaml.safe_load(predictions.FILE.read_bytes()):
+        compared = predictions.comparisons_of(name)
+        assert compared is not None
+        assert len(compared.family) <= 10
+        study = load_study(name)
+        planned = {(run.task, run.label) for part in study.compared_parts for run, _ in study.planned(part)}
+        for each in (*compared.family, *compared.exploratory):
+            assert {(each.task, each.configuration), (each.task, each.against)} <= planned, each
+            assert each.task in compared.turns
