@@ -1,5 +1,6 @@
 """GRPO on the scripted engine: the same tokens, advantages and weights in either training context."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from rtpo.algorithms import configured
 from rtpo.core.packing import normalised_weights
 from rtpo.envs.toy.math import problems
 from rtpo.rtpo import sibling_rows
-from rtpo.types import Role
+from rtpo.types import Aggregation, Role, TrainingContext
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 4, seed=2)
@@ -27,6 +28,23 @@ def test_chains_without_a_reward_are_left_out() -> None:
     assert [advantage_of(row) for row in rows] == pytest.approx([1 / 3, -2 / 3, 1 / 3])
     assert [float(row.weight.sum()) for row in rows] == pytest.approx([1.0] * 3)
     assert chain_rows([(group[1],)], CONFIG) == []
+
+
+@pytest.mark.parametrize("aggregation", ["path", "token"])
+@pytest.mark.parametrize("training_context", ["recorded", "flattened"])
+def test_a_fork_weighs_as_a_path_or_by_the_tokens_that_it_sampled(
+    training_context: TrainingContext, aggregation: Aggregation
+) -> None:
+    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT, WRONG))
+    (chain,) = harness.rollout([TASK], n=1, role=Role.CHAIN)[0]
+    (fork,) = harness.rollout([chain.boundary(1)], n=1, role=Role.BRANCH)[0]
+    config = replace(CONFIG, training_context=training_context, aggregation=aggregation)
+    weights, tokens = Counter[str](), Counter[str]()
+    for row in chain_rows([(chain, fork)], config):
+        weights[row.rollout_uid] += float(row.weight.sum())
+        tokens[row.rollout_uid] += int(row.mask.sum())
+    assert tokens == {chain.uid: 34, fork.uid: 8}
+    assert weights == pytest.approx(tokens if aggregation == "token" else dict.fromkeys(tokens, 1.0))
 
 
 def test_in_one_turn_pooled_rtpo_has_the_rows_of_grpo_without_std() -> None:
