@@ -1,12 +1,15 @@
 """What holds for every algorithm of the registry, on the scripted engine."""
 
 import re
+import shutil
 from collections import Counter
 from dataclasses import MISSING, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from methods import TASKS, TRAINED, UngradableEnv, config_of, finished, one_step, parts_of
 from scripted import CALL_1, always
 
@@ -182,3 +185,14 @@ def test_a_configuration_is_what_its_file_composes_with_its_defaults() -> None:
     for file in (PROJECT / "configs" / "algorithm").glob("*.yaml"):
         assert configured(file.stem).label == file.stem
     assert configured("rtpo_off") == replace(configured("rtpo"), label="rtpo_off", sync_every=None)
+
+
+def test_a_method_may_take_the_values_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(PROJECT / "configs", tmp_path / "configs")
+    for package in ("rtpo", "baselines"):
+        (tmp_path / package).symlink_to(PROJECT / package)
+    own = {"name": "gspo", "label": "gspo_on_grpo", "old_logprobs": "recompute", "dual_clip": None}
+    values = {"defaults": ["grpo", "_self_"], **own, "clip_low": 3e-4, "clip_high": 4e-4}
+    (tmp_path / "configs" / "algorithm" / "gspo_on_grpo.yaml").write_text(yaml.safe_dump(values))
+    monkeypatch.setattr("rtpo.algorithms.PROJECT", tmp_path)
+    assert configured("gspo_on_grpo") == replace(configured("gspo"), label="gspo_on_grpo")
