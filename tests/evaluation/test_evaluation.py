@@ -211,6 +211,7 @@ def test_a_folder_holds_one_evaluation_which_is_not_played_again_nor_trusted_whe
         (replace(config, decoding=hotter), "decoding.temperature"),
         (changed(config, max_turns=2), "limits.max_turns"),
         (replace(config, samples=2), "samples"),
+        (replace(config, seed=1), "seed"),
     ):
         with pytest.raises(DataError, match=field):
             evaluate(other)
