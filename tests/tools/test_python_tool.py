@@ -2,8 +2,6 @@
 
 import asyncio
 import multiprocessing
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,11 +20,16 @@ from rtpo.errors import InfrastructureError
 from rtpo.run.config import PROJECT
 from rtpo.tools.base import ToolResult
 from rtpo.tools.python import tool as python
+from rtpo.tools.python.pool import Zygote
 from rtpo.tools.python.tool import PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
 pytestmark = [pytest.mark.needs("bwrap"), pytest.mark.usefixtures("no_pools_after")]
 MEMORY, REFUSED = ToolOutcome.MEMORY, ToolOutcome.REFUSED
+INTERPRETER_ENDED = ToolResult(ToolOutcome.INTERPRETER_ENDED, "the program ended the interpreter")
+WAITS_IN_TWO_THREADS = (
+    "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\ntime.sleep(600)"
+)
 
 
 def test_outputs_and_last_expressions_are_given_and_errors_named() -> None:
@@ -132,24 +135,38 @@ def test_the_earlier_calls_of_a_session_have_one_limit_of_time_together() -> Non
     assert run("x", "x = 1", "import time\ntime.sleep(0.9)", settings=settings) == ToolResult(OK, "1")
 
 
-@pytest.mark.parametrize("isolation", ["namespaces", "limits"])
-def test_a_program_that_is_killed_from_outside_is_run_again(isolation: str) -> None:
+@pytest.mark.usefixtures("quick_starts")
+@pytest.mark.parametrize(
+    ("isolation", "killed"), [("namespaces", "program"), ("namespaces", "init"), ("limits", "program")]
+)
+@pytest.mark.parametrize(("kills", "result"), [(1, ToolResult(OK, "done")), (3, INTERPRETER_ENDED)])
+def test_a_program_that_is_killed_from_outside_is_run_again(
+    isolation: str, killed: str, kills: int, result: ToolResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what always ends so is the program's own doing."""
-    settings = replace(SETTINGS, isolation=isolation, workers=1)
-    run("1", settings=settings)
-    program = "import os, time\ntime.sleep(2)\nprint('done')"
+    begin, left = Zygote.begin, [killed] * kills
 
-    async def kill_once() -> ToolResult:
-        call = asyncio.create_task(PythonTool(settings).call({"code": program}, []))
-        zygote = psutil.Process(python._pool(settings).pids[0])
-        known = {child.pid for child in zygote.children(recursive=True)}
-        while not (started := {child.pid for child in zygote.children(recursive=True)} - known):
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.5)
-        os.kill(max(started), signal.SIGKILL)
-        return await call
+    def begin_and_kill(zygote: Zygote, cells: list[str]) -> None:
+        begin(zygote, [WAITS_IN_TWO_THREADS] if left else cells)
+        if left:
+            _kill(zygote.process.pid, left.pop())
 
-    assert asyncio.run(kill_once()) == ToolResult(OK, "done")
+    monkeypatch.setattr(Zygote, "begin", begin_and_kill)
+    assert run("print('done')", settings=replace(SETTINGS, isolation=isolation, workers=1)) == result
+    assert not left
+
+
+def _kill(zygote: int, killed: str) -> None:
+    """Kill the program or the init of the running call, once the program runs."""
+
+    def processes() -> list[psutil.Process]:
+        below = psutil.Process(zygote).children(recursive=True)
+        programs = [process for process in below if process.num_threads() == 2]
+        return [process for process in below if process.name() == "cat"] if programs and killed == "init" else programs
+
+    eventually(processes)
+    (process,) = processes()
+    process.kill()
 
 
 def test_a_pool_of_two_serves_loops_and_threads_and_no_more_programs_at_once() -> None:
