@@ -111,6 +111,25 @@ def test_the_index_has_the_most_unequal_trees_first(tmp_path: Path) -> None:
     assert words(shown.find("h2")).startswith(rows[0][0])
 
 
+def test_a_turn_is_said_to_have_no_tool_call_where_the_run_has_tools(tmp_path: Path) -> None:
+    config = (RUN / "config.yaml").read_text()
+
+    def said(name: str, lines: list[dict[str, Any]]) -> int:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.yaml").write_text(config)
+        (folder / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return words(page_of(folder, folder)).count("no tool call")
+
+    with_tools = json.loads(json.dumps(tree_of(LINES[0]["step"], LINES[0]["task"])))
+    assert any(turn["calls"] for line in with_tools for turn in line["turns"])
+    with_tools[0]["turns"][-1]["calls"] = []
+    assert said("tools", with_tools) > 0
+    for turn in (turn for line in with_tools for turn in line["turns"]):
+        turn["calls"] = []
+    assert said("words", with_tools) == 0
+
+
 def test_a_damaged_line_of_an_unfinished_run_is_refused_by_its_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
