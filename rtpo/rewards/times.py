@@ -46,6 +46,7 @@ def _hour_of_day(time: re.Match[str]) -> set[int]:
     return {int(time["hour"]) % 12 + 12 * (time["half"][0].lower() == "p")}
 
 
-def _normalised(ratio: str) -> list[Fraction] | None:
+def _normalised(ratio: str) -> list[Fraction]:
+    """Each part's share of the sum."""
     parts = [Fraction(part) for part in re.split(r"\s*:\s*", ratio)]
-    return [part / parts[0] for part in parts] if parts[0] else None
+    return [part / (sum(parts) or 1) for part in parts]
