@@ -1,5 +1,6 @@
 """Log-probs in pieces against those of all logits at once."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rtpo.core import output_layer
-from rtpo.core.output_layer import TokenScores
+from rtpo.core.output_layer import TokenScores, score_at
 
 STATES, HIDDEN, TOKENS, TEMPERATURE = 23, 16, 301, 0.7
 
@@ -66,3 +67,16 @@ def test_no_tensor_is_larger_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> No
     with Listening():
         in_pieces(torch.float32)
     assert STATES * TOKENS > max(sizes) == TOKENS * HIDDEN
+
+
+def test_a_models_output_layer_gives_the_scores_of_its_last_labels() -> None:
+    states, weight, labels, _ = drawn(torch.float32)
+    head = torch.nn.Linear(HIDDEN, TOKENS, bias=False)
+    head.weight = torch.nn.Parameter(weight.detach())
+    model = SimpleNamespace(get_output_embeddings=lambda: head)
+    for chosen, temperature, with_entropy in ((labels, TEMPERATURE, True), (labels.flip(0), 1.0, False)):
+        score_at(model, chosen, temperature, with_entropy=with_entropy)
+        arguments = (states, head.weight, chosen, temperature, with_entropy)
+        scores = TokenScores.apply(*arguments)  # type: ignore[no-untyped-call]
+        assert torch.equal(head(states[None]), scores)
+        assert bool(scores[..., 1].any()) is with_entropy
