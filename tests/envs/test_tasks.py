@@ -66,6 +66,20 @@ def test_how_many_tasks_of_how_many_are_taken_is_said(tmp_path: Path) -> None:
         assert f" {len(train)} of 50 " in said
         assert f" {len(held_out)} of 50 " in said
         assert len(train) == 7 if overrides else len(train) > 30
+        assert ("task.train.count=7" in said) is bool(overrides)
+        assert "None" not in said
+
+
+def test_a_prepared_file_that_is_missing_comes_with_the_command_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rtpo.run.tasks.PROJECT", tmp_path)
+    for folder, more in (("data", ""), ("elsewhere", f" --folder {tmp_path / 'elsewhere'}")):
+        with pytest.raises(DataError, match=rf"prepare_data\.py math500{more} makes it"):
+            loaded("task=math", f"data={tmp_path / folder / 'math500.jsonl'}")
+    data = tmp_path / "math500.jsonl"
+    write_records(data, [Record(f"p/{n}", f"What is {n}?", (str(n),), {}) for n in range(50)])
+    assert loaded("task=math", f"data={data}")[0]
 
 
 def test_each_epoch_has_all_tasks_in_an_order_of_its_own() -> None:
