@@ -20,7 +20,7 @@ from rtpo.engines.base import Request
 from rtpo.envs.toy.math import problems
 from rtpo.errors import ConfigError, DataError, FolderInUse, InfrastructureError, StaleEngine
 from rtpo.evaluation import evaluate as evaluation
-from rtpo.evaluation.panel import EvaluateConfig
+from rtpo.evaluation.panel import EvaluateConfig, Panel, identity, manifest
 from rtpo.run.records import RunFolder
 from rtpo.tools.search.bm25 import Bm25Settings
 
@@ -225,3 +225,10 @@ def test_a_folder_holds_one_evaluation_which_is_not_played_again_nor_trusted_whe
     file.write_bytes(before.replace(b'"reward": 0.0', b'"reward": 1.0', 1))
     with pytest.raises(DataError, match=r"samples.jsonl"):
         evaluate(config)
+
+
+def test_a_machines_sandbox_is_recorded_but_does_not_tell_evaluations_apart(config: EvaluateConfig) -> None:
+    facts = {"python": {"isolation": "limits"}, "search": {"index": "abc"}}
+    panel = Panel("toy", config.benchmarks["toy"], (), facts)
+    assert identity(config, panel, {})["environment"] == {"search": {"index": "abc"}}
+    assert manifest(config, panel, "label", {})["environment"] == facts
