@@ -1,5 +1,6 @@
 """What a run asks its engine for, which questions it is evaluated on, and what it says where it learns nothing."""
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,16 +9,19 @@ from pathlib import Path
 import pytest
 from conftest import compose_config
 from scripted import CHAT, MemoryBackend, ScriptedEngine, solver
-from whole_runs import lines
+from whole_runs import StopAt, assert_same_run, lines
 
 from rtpo.engines.base import PAPER_DECODING
 from rtpo.envs.base import Env
 from rtpo.envs.toy.math import ToyMathEnv, problems
+from rtpo.errors import Stopped
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
+from rtpo.run.lines import is_tied
 from rtpo.run.records import JOURNAL, RunFolder
 from rtpo.run.run import Run, open_harness, open_ledger
 from rtpo.run.stopping import StopRequest
+from rtpo.run.tasks import take
 from rtpo.types import Grade, GradeOutcome, Task
 
 SMALL = ("algorithm=grpo", "algorithm.chains=4", "algorithm.kl=0", "budget.rollouts=16", "budget.tasks_per_step=2")
@@ -30,14 +34,22 @@ class UngradableEnv(ToyMathEnv):
 
 
 def whole_run(
-    config: RunConfig, train: list[Task], held_out: list[Task], make_env: Callable[[], Env] | None = None
+    config: RunConfig,
+    train: list[Task],
+    held_out: list[Task],
+    make_env: Callable[[], Env] | None = None,
+    stop: StopRequest | None = None,
 ) -> tuple[RunFolder, ScriptedEngine]:
-    """In this process, with an engine that solves half the tasks."""
+    """In this process, from its last save, with an engine that solves half the tasks."""
     folder, engine = RunFolder(config.folder), ScriptedEngine(solver(0.5))
     folder.open(config.as_dict())
+    save = folder.restore_latest()
+    state = save.state if save else None
     backend = MemoryBackend(engine, learning_rate=1e-3)
-    harness = open_harness(config, backend, CHAT, open_ledger(config, folder, None), AgentHarness, make_env)
-    Run(config, folder, harness, train, held_out, None, StopRequest()).train()
+    harness = open_harness(config, backend, CHAT, open_ledger(config, folder, state), AgentHarness, make_env)
+    if save:
+        harness.load(save.folder, save.state["harness"])
+    Run(config, folder, harness, train, held_out, state, stop or StopRequest()).train()
     return folder, engine
 
 
@@ -97,6 +109,7 @@ def test_an_answer_that_could_not_be_graded_has_no_reward(tmp_path: Path) -> Non
     for file in ("evaluations.jsonl", "paths.jsonl"):
         graded = {(line["grade"], line["reward"]) for line in lines(folder.path, file)}
         assert graded == {("ungradable", None)}
+    assert all("the grader was killed" in line["alarm"] for line in lines(folder.path, "steps.jsonl"))
 
 
 @pytest.mark.parametrize("limit", [None, 4])
@@ -115,6 +128,64 @@ def test_a_run_that_learns_says_nothing_of_the_kind(tmp_path: Path) -> None:
     folder, _ = whole_run(config, problems("train", 8, 0), problems("held_out", 2, 0))
     assert "warning" not in (folder.path / "log.txt").read_text()
     assert folder.manifest["ended_by"] == "rollouts"
+
+
+def test_tied_steps_count_from_the_last_step_that_was_not_tied(tmp_path: Path) -> None:
+    config = compose_config(*SMALL, "budget.rollouts=80", "budget.tied_steps=3", f"results={tmp_path}")
+    train, held_out = problems("train", 20, 0), problems("held_out", 1, 0)
+    solvable = {task.uid for task in take(train, 0, 4, seed=0)}
+    tasks = [task if task.uid in solvable else replace(task, answer="never") for task in train]
+    folder, _ = whole_run(config, tasks, held_out)
+    tied = [is_tied(line) for line in lines(folder.path, "steps.jsonl")]
+    assert tied == [False, False, True, True, True]
+    assert folder.manifest["ended_by"] == "tied_steps"
+
+
+PHASES = ("algorithm=rtpo", "algorithm.trunks=1", "algorithm.group_size=3", "algorithm.kl=0", "budget.tasks_per_step=2")
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ("save.every_steps=1 save.every_phases=0", "step00001 step00002 step00003"),
+        ("save.every_steps=2 save.every_phases=0", "step00002 step00003"),
+        ("save.every_steps=0 save.every_phases=0", "step00003"),
+        (
+            "save.every_steps=0 save.every_phases=2",
+            "step00000-phase002 step00001-phase002 step00002-phase002 step00003",
+        ),
+    ],
+)
+def test_saves_come_after_the_steps_and_phases_that_are_set(settings: str, names: str, tmp_path: Path) -> None:
+    config = compose_config(*PHASES, "budget.steps=3", "save.keep=99", *settings.split(), f"results={tmp_path}")
+    folder, _ = whole_run(config, problems("train", 8, 0), problems("held_out", 1, 0))
+    assert sorted(save.name for save in (folder.path / "checkpoints").glob("step*")) == names.split()
+
+
+def test_a_run_that_stops_often_ends_as_one_that_does_not(tmp_path: Path) -> None:
+    """Each time at its third look for a request to stop. What it took and said of its time is of all its parts."""
+    settings = (*PHASES, "budget.steps=2", "evaluation.every_rollouts=10", "save.every_steps=0", "save.every_phases=0")
+    train, held_out, folders, begin = problems("train", 8, 0), problems("held_out", 2, 0), [], time.monotonic()
+    stops = 0
+    for name in ("whole", "stopped"):
+        config = compose_config(*settings, f"results={tmp_path}", f"experiment_name={name}")
+        while not (folders and folders[-1].path == config.folder):
+            try:
+                folders.append(whole_run(config, train, held_out, stop=StopAt(3) if name == "stopped" else None)[0])
+            except Stopped:
+                stops += 1
+    whole, stopped = folders
+    assert stops > 2
+    assert_same_run(stopped, whole, but=frozenset({"syncs"}))
+    assert (whole.manifest["resumed"], stopped.manifest["resumed"]) == (0, stops)
+    assert 0 < whole.manifest["wall_seconds"] < time.monotonic() - begin
+
+
+def test_a_method_that_never_trains_is_evaluated_and_ends(tmp_path: Path) -> None:
+    config = compose_config("algorithm=vanilla", "budget.rollouts=16", f"results={tmp_path}")
+    folder, _ = whole_run(config, problems("train", 8, 0), problems("held_out", 2, 0))
+    assert folder.manifest["steps"] == 0
+    assert {line["when"] for line in lines(folder.path, "evaluations.jsonl")} == {"before", "after"}
 
 
 @pytest.mark.parametrize("cut", ['{"charged": 8, "tot', "{"])
