@@ -5,41 +5,45 @@ Issues of huggingface/Math-Verify:
 - 14, 21: it rounds decimals at six places and treats differences below 1e-16 as 0, so 0.0000003 equals 0.0000004 and
   1/2^99 equals 1/2^98.
 - 64: it does not find sqrt(1/n) equal to 1/sqrt(n).
+
+A number means what is written, at any size: decimals are exact, as rationals are. Only the decimal of a number that has
+no finite one, such as 0.333333 for 1/3, may be rounded.
 """
 
-from decimal import Decimal
 from itertools import product
 from typing import Any, Final
 
 from math_verify import grader
-from sympy import Expr, Float, I, Integer, MatrixBase, Pow, Rational, Symbol, exp, log
+from sympy import Expr, Float, I, Integer, MatrixBase, Pow, Rational, Symbol, exp, floor, log
 
 PLACES: Final = 6
-"""decimals are compared to this many places, or significant digits below 0.1"""
+"""a rounded decimal has at least so many places"""
 _FEWEST_DIGITS: Final = 5
-_FLOAT_DIGITS: Final = 15
-_DIGITS: Final = 60
-_TOLERANCE: Final = Rational(1, 10**40)
+"""a rounded decimal has at least so many significant digits"""
+_DIGITS: Final = (60, 500)
+"""irrational numbers are compared to so many digits: to the first, and to the second if they agree"""
+_GUARD_DIGITS: Final = 20
 _PRIMES: Final = (2, 3, 5, 7, 11, 13)
 _DIVISORS: Final = (17, 3)
 """primes are divided by these, so that test points differ in size"""
 _MOST_SYMBOLS: Final = 4
 
 _numeric_eq = grader.sympy_numeric_eq
+_symbolic_eq = grader.sympy_symbolic_eq
 
 
 def numeric_eq(left: Any, right: Any, float_rounding: int, numeric_precision: int) -> bool:
-    """Replaces math-verify's numeric comparison. Rationals are compared exactly, decimals to PLACES, and other values
-    with a relative tolerance."""
+    """Replaces math-verify's numeric comparison. Rationals and decimals are compared exactly, irrational numbers to
+    _DIGITS digits."""
     are_matrices = isinstance(left, MatrixBase) and isinstance(right, MatrixBase)
     integers = [grader.is_atomic_or_pct_atomic(side, Integer) for side in (left, right)]
     if are_matrices or all(integers) or not isinstance(left, Expr) or not isinstance(right, Expr):
         return bool(_numeric_eq(left, right, float_rounding, numeric_precision))
-    left, right = grader.safe_sympy_doit(left), grader.safe_sympy_doit(right)
-    left, right = (_with_imaginary_unit(side) for side in (left, right))
+    has_decimals = left.has(Float) or right.has(Float)
+    left, right = (_with_imaginary_unit(grader.safe_sympy_doit(_exact(side))) for side in (left, right))
     symbols = sorted(left.free_symbols | right.free_symbols, key=str)
     if not symbols:
-        return _are_equal(left, right)
+        return _are_equal(left, right) or (has_decimals and _are_equal_rounded(left, right))
     if len(symbols) <= _MOST_SYMBOLS and (_has_branches(left) or _has_branches(right)):
         return _are_equal_where_real(left, right, symbols)
     if not _numeric_eq(left, right, float_rounding, numeric_precision):
@@ -47,6 +51,17 @@ def numeric_eq(left: Any, right: Any, float_rounding: int, numeric_precision: in
     # math-verify treats small differences as 0: compare at a point too
     point = _point(symbols, 17)
     return _are_equal(left.subs(point), right.subs(point))
+
+
+def symbolic_eq(left: Any, right: Any) -> bool:
+    """Replaces math-verify's symbolic comparison, which would drop the last digits of decimals."""
+    sides = (_exact(side) if isinstance(side, Expr) else side for side in (left, right))
+    return bool(_symbolic_eq(*sides))
+
+
+def _exact(side: Expr) -> Expr:
+    """Replace decimals by the rationals that they write."""
+    return side.xreplace({number: Rational(str(number)) for number in side.atoms(Float) if number.is_finite})
 
 
 def _with_imaginary_unit(side: Expr) -> Expr:
@@ -88,42 +103,57 @@ def _point(symbols: list[Symbol], divisor: int) -> dict[Symbol, Rational]:
 
 
 def _are_equal(left: Expr, right: Expr) -> bool:
+    """Whether two numbers without decimals are equal."""
     if left == right:
         return True
     if isinstance(left, Rational) and isinstance(right, Rational):
         return False
-    if left.has(Float) or right.has(Float):
-        return _are_equal_decimals(left, right)
-    values = left.evalf(_DIGITS), right.evalf(_DIGITS)
+    # more digits tell cos(10^-30) from 1; few of them suffice for most numbers that differ
+    return all(_agree(left, right, digits) for digits in _DIGITS)
+
+
+def _agree(left: Expr, right: Expr, digits: int) -> bool:
+    values = [side.evalf(digits + _GUARD_DIGITS, maxn=4 * digits) for side in (left, right)]
     if not all(value.is_number and value.is_finite for value in values):
         return False
-    return bool(abs(values[0] - values[1]) <= _TOLERANCE * max(abs(values[0]), abs(values[1])))
+    size = max(map(abs, values))
+    return bool(abs(values[0] - values[1]) <= size * Rational(1, 10**digits))
 
 
-def _are_equal_decimals(left: Expr, right: Expr) -> bool:
-    """Compare decimals, rounded to PLACES places, or to as many significant digits below 0.1.
+def _are_equal_rounded(left: Expr, right: Expr) -> bool:
+    """Whether the real and imaginary parts are equal, or one of them is the other's decimal, rounded."""
+    parts = zip(left.as_real_imag(), right.as_real_imag(), strict=True)
+    return all(
+        _are_equal(part, other) or _is_rounded(part, other) or _is_rounded(other, part) for part, other in parts
+    )
 
-    A side with at least five digits and six places is taken as already rounded: its last place counts.
-    """
-    values = [side.evalf() for side in (left, right)]
-    if not all(value.is_extended_real for value in values):
-        parts = zip(left.as_real_imag(), right.as_real_imag(), strict=True)
-        return all(part.is_real and other.is_real and _are_equal(part, other) for part, other in parts)
-    if not all(value.is_Float or value.is_Rational for value in values):
+
+def _is_rounded(decimal: Expr, value: Expr) -> bool:
+    """Whether a decimal is a number without a finite decimal, rounded to the decimal's last place. The decimal needs
+    PLACES places and _FEWEST_DIGITS digits."""
+    places = _places(decimal)
+    if places is None or places < PLACES or _places(value) is not None or not value.is_extended_real:
         return False
-    decimals = [Decimal(str(value.evalf())) for value in values]
-    size = max(map(abs, decimals))
-    if size == 0:
-        return True
-    places = min(max(PLACES, PLACES - 1 - size.adjusted()), _FLOAT_DIGITS - 1 - size.adjusted())
-    for side, decimal in zip((left, right), decimals, strict=True):
-        written = decimal.normalize().as_tuple()
-        assert isinstance(written.exponent, int)
-        if isinstance(side, Float) and -written.exponent >= PLACES and len(written.digits) >= _FEWEST_DIGITS:
-            places = min(places, -written.exponent)
-    return round(decimals[0], places) == round(decimals[1], places)
+    scaled = decimal * 10**places
+    nearest = value if isinstance(value, Rational) else value.evalf(places + _DIGITS[0])
+    is_near = nearest.is_Number and nearest.is_finite and floor(nearest * 10**places + Rational(1, 2)) == scaled
+    return bool(is_near) and len(str(abs(scaled))) >= _FEWEST_DIGITS
+
+
+def _places(number: Expr) -> int | None:
+    """How many places a number's decimal has; None if it has no finite one."""
+    if not isinstance(number, Rational):
+        return None
+    counts, rest = [], int(number.q)
+    for prime in (2, 5):
+        count = 0
+        while rest % prime == 0:
+            rest, count = rest // prime, count + 1
+        counts.append(count)
+    return max(counts) if rest == 1 else None
 
 
 def install() -> None:
-    """Patch math-verify in this process. The patch also covers elements of sets, matrix entries and interval ends."""
+    """Patch math-verify in this process. The patches also cover elements of sets, matrix entries and interval ends."""
     grader.sympy_numeric_eq = numeric_eq
+    grader.sympy_symbolic_eq = symbolic_eq
