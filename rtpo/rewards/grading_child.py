@@ -21,7 +21,7 @@ from sympy import Eq, FiniteSet, Interval, Matrix, MatrixBase, Rational, Tuple
 from sympy.core.random import seed
 
 from rtpo.rewards.math_verify_mends import install
-from rtpo.rewards.notation import rewritten, without_words
+from rtpo.rewards.notation import rewritten, says_another_value, without_words
 from rtpo.rewards.times import equal_times
 
 install()
@@ -29,8 +29,16 @@ MEMORY_BYTES = 1 << 30
 _TEXT = r"\\(?:text|mbox)\s*\{([^{}]*)\}"
 _BASE = re.compile(r"(?:.*=)?\s*(\d[\dA-Z]*)\s*_\s*(?:\{\s*(\d+)\s*\}|(\d))\s*", re.DOTALL)
 _MODULUS = re.compile(r"(.*[^\s(])\s*\(?\\p?mod\s*(?:\{\s*(\d+)\s*\}|(\d+))\s*\)?\s*", re.DOTALL)
-_NOT_THE_ANSWER = re.compile(r"\\(?:neq?|not|to|rightarrow)(?![a-zA-Z])")
-"""signs, such as an arrow, that say that the number beside them is not the answer"""
+_NOT_THE_ANSWER = re.compile(
+    r"\\(?:neq?|not|notin|propto|n(?:leq?|geq?|less|gtr|leqslant|geqslant|sim|cong|mid))(?![a-zA-Z])|!=|<>"
+    r"|\S\s*\\(?:to|mapsto|longmapsto|(?:x|long|hook)?rightarrow)(?![a-zA-Z])"
+)
+"""signs, such as an arrow from another number, that say that the number beside them is not the answer"""
+_FOLLOWS = re.compile(
+    r"(.*\S)\s*\\(?:implies|iff|(?:Long)?(?:left)?[rR]ightarrow|Long(?:left)?rightarrow)(?![a-zA-Z]).*", re.DOTALL
+)
+"""a statement that follows from another"""
+_RELATION = re.compile(r"[=<>]|\\(?:[gl]eq?|in)(?![a-zA-Z])")
 _BOUND = re.compile(r"\s*(?:\\(?:geq?|leq?|[gl]t|[gl]eqslant)(?![a-zA-Z])|[<>])[^<>,]*")
 """a relation without a left side"""
 _WORDS = re.compile(rf"\s*{_TEXT}\s*")
@@ -74,9 +82,9 @@ def verdict(gold: str, answer: str) -> str:
         if are_equal_times is not None:
             return "right" if are_equal_times else "wrong"
         answer = without_words(gold, answer)
-        if _excludes_or_bounds(gold, answer):
+        if _excludes_or_bounds(gold, answer) or says_another_value(gold, answer):
             return "wrong"
-        if "dots" in gold and "dots" in answer:
+        if "dots" in gold or "dots" in answer:
             return "right" if _without_spaces(gold) == _without_spaces(answer) else "wrong"
         body, base_or_modulus = split_base_or_modulus(gold)
         golds = read(body)
@@ -102,6 +110,9 @@ def verdict(gold: str, answer: str) -> str:
 def _excludes_or_bounds(gold: str, answer: str) -> bool:
     """Whether an answer states what the result is not, or gives a bound (such as > 3) where the gold is a value."""
     if _NOT_THE_ANSWER.search(answer) and not _NOT_THE_ANSWER.search(gold):
+        return True
+    # what follows from a number, not from an equation, is another number
+    if (derived := _FOLLOWS.fullmatch(answer)) and not _RELATION.search(derived[1]) and not _FOLLOWS.search(gold):
         return True
     return bool(_BOUND.fullmatch(answer)) and not re.search(r"[<>(\[]|\\(?:[gl]e|[gl]t|infty)", gold)
 

@@ -123,9 +123,7 @@ def _agree(left: Expr, right: Expr, digits: int) -> bool:
 def _are_equal_rounded(left: Expr, right: Expr) -> bool:
     """Whether the real and imaginary parts are equal, or one of them is the other's decimal, rounded."""
     parts = zip(left.as_real_imag(), right.as_real_imag(), strict=True)
-    return all(
-        _are_equal(part, other) or _is_rounded(part, other) or _is_rounded(other, part) for part, other in parts
-    )
+    return all(_are_equal(part, other) or _is_rounded(part, other) or _is_rounded(other, part) for part, other in parts)
 
 
 def _is_rounded(decimal: Expr, value: Expr) -> bool:

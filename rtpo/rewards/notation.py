@@ -9,6 +9,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from rtpo.rewards.units import changes_value, names_what_is_counted
+
 _OPERATORS: Final = {
     "∞": r"\infty ",
     "π": r"\pi ",
@@ -27,9 +29,9 @@ _OPERATORS: Final = {
     "∪": r"\cup ",
     "∩": r"\cap ",
     "∅": r"\emptyset ",
-    "√": r"\sqrt ",
-    "∛": r"\sqrt[3] ",
-    "∜": r"\sqrt[4] ",
+    "√": r"\surd ",
+    "∛": r"\surd[3] ",
+    "∜": r"\surd[4] ",
     "°": r"^\circ ",
     "º": r"^\circ ",
     "˚": r"^\circ ",
@@ -39,6 +41,14 @@ _OPERATORS: Final = {
     "⟩": r"\rangle ",
     "〉": r"\rangle ",
     "−": "-",
+    "∶": ":",
+    "…": r"\ldots ",
+    "⋯": r"\cdots ",
+    **dict.fromkeys("→⟶↦", r"\to "),
+    **dict.fromkeys("⇒⟹", r"\implies "),
+    "≈": r"\approx ",
+    "∉": r"\notin ",
+    "∝": r"\propto ",
 }
 _MULTIPLES: Final = {
     **{
@@ -48,24 +58,45 @@ _MULTIPLES: Final = {
         "billion": "10^9",
         "trillion": "10^{12}",
         "dozen": "12",
+        "lakh": "10^5",
+        "crore": "10^7",
     },
-    **{"百": "100", "千": "10^3", "万": "10^4", "萬": "10^4", "亿": "10^8", "億": "10^8"},
+    **{"百": "100", "千": "10^3", "万": "10^4", "萬": "10^4", "亿": "10^8", "億": "10^8", "兆": "10^{12}"},
+    **{"백": "100", "천": "10^3", "만": "10^4", "억": "10^8"},
 }
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_CHANGES_VALUE: Final = (
-    r"\b(?:or|and|not|no|of|by|to|times|plus|minus|over|mod|negative|than|from|squared|cubed|choose)\b"
+_CJK_VALUES: Final = (
+    "零〇一二三四五六七八九十百千万萬亿億兆京垓분반백천만억분之点點加减減乘除负負或和与與及至到不非无無"
+    "半倍割折成以上下未満满平立方乗階阶左右多余几幾约約"
 )
-"""words that change the value of the number beside them, as `minus` does"""
-_CJK_NUMBERS: Final = "零〇一二三四五六七八九十百千万萬亿億分之点點加减減乘除负負或和与與及至到不非无無"
+"""characters that change the value of a number before them, or continue it"""
+_COUNTERS: Final = (
+    "个個箇颗顆粒只隻本张張枚人名位元円圆圓块塊角分秒时時天日周週月年岁歳歲次回种種支枝条條台臺辆輛架层層页頁杯瓶盒包袋箱双雙对對"
+    "组組队隊家所间間门門道题題步级級度公斤吨噸米尺升里寸克厘毫件套根朵棵株头頭匹羽冊册首篇座艘場场番号號通小"
+    "つキメグセミリトドペ개명마리권장대살번시초원달미"
+)
+"""characters with which counters and units begin"""
+_CJK: Final = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+_COUNTED: Final = (
+    rf"(?:(?:平方|立方)?[千公厘毫分]?[米里克升斤尺]|(?![{_CJK_VALUES}])[{_COUNTERS}](?:(?![{_CJK_VALUES}]){_CJK})*)"
+)
+"""a counter or unit, and what is counted"""
 _GROUP: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
+_BRACED: Final = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+_TAKES_TWO: Final = "[dt]?frac|[dt]?binom"
+_CONSTANTS: Final = "pi|alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega|rho|sigma|tau|infty"
+_BARE_ARGUMENT: Final = rf"[0-9]|(?<=[^a-zA-Z])[a-zA-Z]|\\(?:{_CONSTANTS})(?![a-zA-Z])"
 _TEXT: Final = r"\\text\s*\{([^{}]*)\}"
 _UNIT: Final = r"\\(?:text|mathrm)\s*\{[^{}]*\}(?:\s*\^\s*\{?\s*-?\d\s*\}?)?"
 _NUMBER: Final = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)"
 _BOLD: Final = "boldsymbol|bm|pmb|mathbf"
-_FONTS: Final = f"{_BOLD}|mathsf|mathtt|mathit|mathnormal|ensuremath|underline|underbrace"
+_ENVIRONMENTS: Final = r"aligned|align\*?|gathered|split|equation\*?|array"
+_FONTS: Final = (
+    f"{_BOLD}|mathord|mathbin|mathrel|mathop|mathsf|mathtt|mathit|mathnormal|ensuremath|underline|underbrace"
+)
 _TEXTS: Final = "textbf|textit|textrm|textsf|texttt|textup|textnormal|emph|mbox|hbox"
 _NAMES: Final = "ln|log|lg|exp|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|cis"
 _DEGREES: Final = r"\s*\^\s*\{?\s*\\circ\s*\}?"
@@ -170,6 +201,10 @@ def _rewrite(
     return Rewrite(kind, re.compile(pattern), replacement, loops)
 
 
+def _without_noun(match: re.Match[str]) -> str:
+    return match[1] if names_what_is_counted(match[2]) else match[0]
+
+
 def _date_as_text(match: re.Match[str]) -> str:
     """Rewrite a text that is a date as one `\\text`; leave any other text."""
     plain = re.sub(r"\\(?:text|mathrm)\s*\{([^{}]*)\}", r"\1", match[0]).replace("\\ ", " ")
@@ -190,15 +225,27 @@ REWRITES: Final = (
     _rewrite("fraction", "[\u00bc-\u00be\u2150-\u215e\u2189]", _fraction_of),
     _rewrite("fraction", "([\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+)\u2044([\u2080-\u2089]+)", _fraction_of),
     _rewrite("fraction", "(\\d+)\u2044(\\d+)", r"\\frac{\1}{\2}"),
-    _rewrite("root", r"\\sqrt(\[\d\])? \s*\(([^()]*)\)", r"\\sqrt\1{\2}"),
-    _rewrite("root", r"\\sqrt\s*(\[\d\])?\s*(\d+|[a-zA-Z])(?![\w{])", r"\\sqrt\1{\2}"),
+    _rewrite("root", r"\\surd(\[\d\])?\s*\(([^()]*)\)", r"\\sqrt\1{\2}"),
+    _rewrite("root", r"\\surd(\[\d\])?\s*(\d+|[a-zA-Z](?![a-zA-Z]))", r"\\sqrt\1{\2}"),
+    _rewrite("root", r"\\surd(\[\d\])?(?![a-zA-Z])", r"\\sqrt\1"),
     # layout
     _rewrite("colour", r"\\(?:text)?color\s*\{[^{}]*\}", ""),
     _rewrite("tie", r"~", " "),
+    _rewrite("space", r"\\[hv]space\*?\s*\{[^{}]*\}", " "),
+    _rewrite("dots", r"\.\.\.", r"\\ldots "),
+    _rewrite("factorial", r"\\text\s*\{\s*!\s*\}", "!"),
+    _rewrite("colon", r"\{:\}", ":"),
+    _rewrite(
+        "environment", rf"\\begin\{{({_ENVIRONMENTS})\}}(?:\{{[clr|]*\}})?((?:(?!\\\\|&).)*?)\\end\{{\1\}}", r"\2"
+    ),
     _rewrite("bracket", r"\\(?:left|right)\s*(?=[()\[\]<>]|\\[lr]angle|\\\||\\[lr]?Vert)", ""),
     _rewrite("size", r"\\(?:displaystyle|textstyle|tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])", ""),
     _rewrite("dollar", r"^\s*(?:\$+|\\\()(.*?)(?:\$+|\\\))\s*$", r"\1"),
     _rewrite("marks", r"^\s*\*\*([^*]+)\*\*\s*$", r"\1"),
+    _rewrite("dollar", r"\\text\s*\{\s*\\?\$\s*\}", ""),
+    # bare arguments, as in \frac\pi4 and \sqrt2
+    _rewrite("braces", rf"\\({_TAKES_TWO}|sqrt(?:\[\d\])?)\s*({_BARE_ARGUMENT})", r"\\\1{\2}"),
+    _rewrite("braces", rf"\\({_TAKES_TWO})\s*({_BRACED})\s*({_BARE_ARGUMENT})", r"\\\1\2{\3}"),
     # fonts
     _rewrite("font", r"\{\s*\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])([^{}]*)\}", r"\\mathrm{\1}"),
     _rewrite("font", r"\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])\s*\{", r"\\mathrm{"),
@@ -225,7 +272,8 @@ REWRITES: Final = (
     # the ends
     _rewrite(
         "ends",
-        r"(?:\\\\(?:\[[^\]]*\])?|\\(?:newline|hfill|q?quad|qed|blacksquare|square)(?![a-zA-Z])|\\[,;:! ]|\s)+$",
+        r"(?:\\\\(?:\[[^\]]*\])?|\\[,;:! ]|\s"
+        r"|\\(?:newline|hfill|q?quad|notag|nonumber|qed|blacksquare|square)(?![a-zA-Z]))+$",
         "",
     ),
     _rewrite("ends", r"^(?:\\\\|\\q?quad(?![a-zA-Z])|\\[,;:! ]|&|\s)+", ""),
@@ -242,28 +290,26 @@ REWRITES: Final = (
         "",
     ),
     _rewrite("degree", r"\\degree(?![a-zA-Z])", r"^\\circ "),
+    _rewrite("degree", rf"({_DEGREES})\s*(?:[CF]|\\(?:text|mathrm)\s*\{{\s*[CF]\s*\}})\s*$", r"\1"),
+    _rewrite("ordinal", r"(\d)\s*\^\s*\{?\s*\\(?:text|mathrm)\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?", r"\1"),
     # words about a number
     _rewrite("date", r"^.*(?:" + _MONTH + r").*$", _date_as_text),
-    _rewrite("answer", r"^\s*(?:答案|答|结果|結果|解)\s*(?:[::]|是|为|為)\s*", ""),
+    _rewrite("answer", r"^\s*(?:(?:答案|答|结果|結果|解)\s*(?:[::]|是|为|為)|总共|總共|一共|共计|合計|共)\s*", ""),
     _rewrite("answer", r"(?i)^\s*\\text\s*\{(?:the )?(?:final )?answer(?: is)?\s*:?\s*\}\s*:?", ""),
     _rewrite("answer", rf"(?i)^\s*\\text\s*\{{(?:the )?(?:final )?answer(?: is)?\s*:?\s*({_NUMBER})\s*\}}$", r"\1"),
     _rewrite(
         "multiple",
-        rf"(?i)({_NUMBER})\s*(\\text\s*\{{)?\s*(?:({'|'.join(_MULTIPLES)}))(?=[\s}}]|$|[^\W\da-z_])(\s*\}})?",
+        rf"(?i)({_NUMBER})\s*(\\text\s*\{{)?\s*(?!千[米克瓦])({'|'.join(_MULTIPLES)})s?(?=[\s}}]|$|[^\W\da-z_])(\s*\}})?",
         lambda match: (
             f"{match[1]}\\cdot {_MULTIPLES[match[3].lower()]}" + ("" if match[4] or not match[2] else " \\text{")
         ),
     ),
-    _rewrite("counter", rf"(?<=[\d)}}])\s*(?:(?![{_CJK_NUMBERS}])[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])+\s*$", ""),
-    _rewrite(
-        "counter",
-        rf"^\s*\\text\s*\{{\s*({_NUMBER})\s*(?:(?![{_CJK_NUMBERS}])[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])+\s*\}}$",
-        r"\1",
-    ),
-    _rewrite(
-        "words", rf"(?i)^\s*\\text\s*\{{\s*({_NUMBER})\s+(?![^{{}}]*{_CHANGES_VALUE})[a-z][a-z. ]*\s*\}}\s*$", r"\1"
-    ),
+    _rewrite("counter", rf"(?<=[\d)}}])\s*{_COUNTED}\s*$", ""),
+    _rewrite("counter", rf"^\s*\\text\s*\{{\s*({_NUMBER})\s*{_COUNTED}\s*\}}$", r"\1"),
+    _rewrite("words", rf"^\s*\\text\s*\{{\s*({_NUMBER})\s+([^{{}}]*)\}}\s*$", _without_noun),
     _rewrite("unit", rf"(?<=[\d}}])(?:\s|\\[,;: ])*\\[dt]?frac\s*\{{\s*{_UNIT}\s*\}}\s*\{{\s*{_UNIT}\s*\}}\s*$", ""),
+    _rewrite("unit", rf"(?<=[\d}}])(?:\s|\\[,;: ])*{_UNIT}\s*/\s*{_UNIT}\s*$", ""),
+    _rewrite("unit", rf"(?<=[\d}}])(?:\s|\\[,;: ])*(?:\\Omega|\\mu\s*{_UNIT}|\\unit\s*\{{[^{{}}]*\}})\s*$", ""),
     _rewrite("unit", rf"\\(?:SI|qty)\s*\{{({_NUMBER})\}}\s*\{{[^{{}}]*\}}", r"\1"),
     _rewrite("unit", rf"(?<=\\pi)(?:\s|\\[,;: ])*{_UNIT}\s*$", ""),
     # other names for the same
@@ -289,6 +335,8 @@ REWRITES: Final = (
     _rewrite("binomial", rf"{_LETTER_C}\s*\^\s*(?P<k>{_SIDE})\s*_\s*(?P<n>{_SIDE})", _binomial_of),
     _rewrite("binomial", r"^\s*(?P<n>\d+)\s*C\s*(?P<k>\d+)\s*$", _binomial_of),
     _rewrite("permutation", rf"(?:\{{\s*\}})?[_^]\s*(?P<n>{_SIDE})\s*P\s*_\s*(?P<k>{_SIDE})", _permutation_of),
+    _rewrite("interval", r"^\s*\]([^\[\]]*,[^\[\]]*)(?=[\[\]]\s*$)", r"(\1"),
+    _rewrite("interval", r"^(\s*[(\[][^\[\]]*,[^\[\]]*)\[\s*$", r"\1)"),
     _rewrite("vector", r"\\langle(?![a-zA-Z])([^<>|]*,[^<>|]*)\\rangle(?![a-zA-Z])", r"(\1)"),
     _rewrite("vector", r"^\s*<([^<>]*,[^<>]*)>\s*$", r"(\1)"),
     _rewrite(
@@ -342,16 +390,20 @@ def rewritten(text: str) -> str:
 
 
 _BARE: Final = re.compile(rf"\s*{_NUMBER}\s*|\s*-?\\[dt]?frac\s*(?:\{{\d+\}}|\d)\s*(?:\{{\d+\}}|\d)\s*")
-_SYMBOLS: Final = (
-    r"(?:[mck]?m|k?g|mg|m?[lL]|ft|in|yd|mi|lbs?|oz|hrs?|min|sec|mph|kph|km/h|m/s|USD|EUR)(?:\s*\^\s*\{?\s*[23]\s*\}?)?"
-)
-_WORDED: Final = re.compile(
-    rf"(?P<number>.*[\d}}])\s+(?!.*{_CHANGES_VALUE})(?:{_SYMBOLS}|[a-zA-Z]{{4,}}(?:\s+[a-zA-Z]+)*)\.?\s*"
-)
+_WORDED: Final = re.compile(r"(?P<number>.*[\d}])(?:\s|\\[,;:! ])+(?P<words>[a-zA-Z][^\\]*)")
+_SPOKEN: Final = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}|(?<![\\a-zA-Z])([a-zA-Z]{2,}(?:[\s-]+[a-zA-Z]+)*)")
 
 
 def without_words(gold: str, answer: str) -> str:
     """The answer without a unit or words after its number, if the gold is a bare number."""
-    if _BARE.fullmatch(gold) and (match := _WORDED.fullmatch(answer)) and "\\text" not in answer:
+    if _BARE.fullmatch(gold) and (match := _WORDED.fullmatch(answer)) and names_what_is_counted(match["words"]):
         return match["number"]
     return answer
+
+
+def says_another_value(gold: str, answer: str) -> bool:
+    """Whether the gold is a bare number, and the answer has words that give its number another value, as in `5 halves`,
+    which math-verify would read as 5."""
+    return bool(_BARE.fullmatch(gold)) and any(
+        changes_value(match[1] or match[2]) for match in _SPOKEN.finditer(answer)
+    )

@@ -9,12 +9,14 @@ import re
 from collections import defaultdict
 from itertools import chain
 from pathlib import Path
+from random import Random
 
 import pytest
 import yaml
 
 from rtpo.rewards.grading_child import verdict
 from rtpo.rewards.notation import REWRITES, Rewrite, in_latex, rewritten
+from rtpo.rewards.units import VALUE_WORDS
 
 DATA = os.environ.get("RTPO_DATA")
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -72,7 +74,7 @@ def test_each_kind_of_notation_is_read(pair: dict[str, str | list[str]]) -> None
 def test_no_rewrite_alone_makes_two_golds_equal(rewrite: Rewrite) -> None:
     numbers = defaultdict(set)
     for gold in golds():
-        numbers[rewrite.pattern.sub(rewrite.replacement, gold)].add(tuple(re.findall(r"\d+", gold)))
+        numbers[rewrite.pattern.sub(rewrite.replacement, gold)].add(tuple(re.findall(r"\d+|[-+]", gold)))
     assert [together for together in numbers.values() if len(together) > 1] == []
 
 
@@ -86,7 +88,7 @@ def test_each_rewrite_has_an_example_and_all_together_make_no_two_golds_equal() 
     assert unused == []
     numbers = defaultdict(set)
     for gold in golds():
-        numbers[rewritten(gold)].add(tuple(re.findall(r"\d+", gold)))
+        numbers[rewritten(gold)].add(tuple(re.findall(r"\d+|[-+]", gold)))
     assert [together for together in numbers.values() if len(together) > 1] == []
 
 
@@ -95,3 +97,30 @@ def test_golds_equal_themselves_and_mutated_golds_do_not() -> None:
     assert [gold for gold in chosen if verdict(gold, gold) != "right"] == []
     accepted = [(gold, said) for gold in chosen for said in mutations(gold) if verdict(gold, said) == "right"]
     assert [(gold, said) for gold, said in accepted if not ZERO_OR_UNIT.search(said)] == []
+
+
+@pytest.mark.parametrize("places", [0, 1, 6, 7, 15, 16, 17, 40])
+def test_a_decimal_equals_its_other_forms_and_no_decimal_beside_it(places: int) -> None:
+    rng = Random(places)
+    for digits in (1, 3, 8, 16, 25):
+        number = rng.randrange(10 ** (digits - 1), 10**digits)
+        decimal, beside = (written(value, places) for value in (number, number + rng.choice([-1, 1])))
+        others = [f"\\frac{{{number}}}{{{10**places}}}", f"{decimal}0" if places else f"{decimal}.0", f"+{decimal}"]
+        assert [other for other in others if verdict(decimal, other) != "right"] == [], decimal
+        for wrong in (beside, f"-{decimal}", f"{decimal}1" if places else f"{decimal}.0000001"):
+            assert verdict(decimal, wrong) == "wrong", (decimal, wrong)
+            assert verdict(f"({decimal},1)", f"({wrong},1)") == "wrong", (decimal, wrong)
+
+
+def written(number: int, places: int) -> str:
+    digits = str(number).rjust(places + 1, "0")
+    return f"{digits[:-places]}.{digits[-places:]}" if places else digits
+
+
+def test_no_word_that_changes_a_number_leaves_it_right() -> None:
+    said = [
+        text.format(word)
+        for word in sorted(VALUE_WORDS)
+        for text in ("7 {}", r"7\text{{ {}}}", r"\text{{7 {} things}}")
+    ]
+    assert [answer for answer in said if verdict("7", answer) == "right"] == []

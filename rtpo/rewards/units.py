@@ -1,0 +1,60 @@
+"""Words behind a number: whether they name what it counts, as in `5 red apples`, or change its value, as in `5 halves`.
+
+Words of every kind that changes a value are listed. All other words may stand before a noun in the plural or a unit.
+"""
+
+import re
+from typing import Final
+
+_NUMBERS: Final = """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion trillion
+    dozen lakh crore score tens hundreds thousands millions billions trillions dozens lakhs crores
+"""
+_PARTS: Final = """
+    half third quarter fourth fifth sixth seventh eighth ninth tenth eleventh twelfth twentieth hundredth thousandth
+    millionth halves thirds quarters fourths fifths sixths sevenths eighths ninths tenths elevenths twelfths twentieths
+    hundredths thousandths millionths basis permille mille percentile
+"""
+_OPERATIONS: Final = """
+    squared cubed factorial choose plus minus over mod modulo negative doubled tripled halved divided multiplied
+    remainder root sqrt log ln point power raised pi infinity twice thrice inverse reciprocal
+    k x y z n
+"""
+_DENIALS: Final = "not no nor never or than below above wrong false incorrect impossible undefined except unless"
+_JOINS: Final = "and of by to from times out"
+"""between two numbers they join them; in a noun phrase they are harmless"""
+_UNIT_WORDS: Final = """
+    hour minute second day week month year decade century dollar cent euro pound yen mile yard foot inch meter metre
+    kilometer kilometre centimeter centimetre millimeter millimetre gram kilogram ounce ton tonne liter litre gallon
+    degree radian way person unit people children men women feet mice geese teeth percent hertz joule watt volt newton
+    pascal kelvin celsius fahrenheit deg oclock
+"""
+_SYMBOLS: Final = re.compile(
+    r"(?:[mckμ]?m|[kmμ]?g|[mkc]?[lL]|ft|in|yd|mi|lbs?|oz|hrs?|h|mins?|secs?|s|ms|mph|kph|km/h|m/s|sq|cu|USD|EUR|AM|PM"
+    r"|[kM]?(?:Hz|J|W|V|N|Pa|A|eV)|K|C|F|mol|rad)(?:\s*\^\s*\{?\s*-?[23]\s*\}?)?"
+)
+VALUE_WORDS: Final = frozenset(f"{_NUMBERS} {_PARTS} {_OPERATIONS} {_DENIALS}".split())
+"""words that change the value of the number beside them"""
+_NOUN_BREAKERS: Final = VALUE_WORDS | frozenset(_JOINS.split())
+_UNITS: Final = frozenset(_UNIT_WORDS.split())
+
+
+def changes_value(words: str) -> bool:
+    """Whether a word gives the number beside it another value, or denies it."""
+    return not VALUE_WORDS.isdisjoint(_split(words))
+
+
+def names_what_is_counted(words: str) -> bool:
+    """Whether words are a unit, or a noun in the plural behind words that leave the number's value."""
+    parts = _split(words)
+    if not parts or not _NOUN_BREAKERS.isdisjoint(part.lower() for part in parts):
+        return False
+    last = parts[-1]
+    is_plural = len(last) > 3 and last.endswith("s") and last.isalpha()
+    is_unit = last.lower() in _UNITS or _SYMBOLS.fullmatch(last) is not None
+    return (is_plural or is_unit) and all(re.fullmatch(r"[^\W\d_][\w/^{}-]*", part) for part in parts)
+
+
+def _split(words: str) -> list[str]:
+    return [part for part in re.split(r"[\s.,;:!?()]+", words) if part]
