@@ -21,8 +21,9 @@ from sympy import Eq, FiniteSet, Interval, Matrix, MatrixBase, Rational, Tuple
 from sympy.core.random import seed
 
 from rtpo.rewards.math_verify_mends import install
-from rtpo.rewards.notation import rewritten, says_another_value, without_words
+from rtpo.rewards.notation import rewritten
 from rtpo.rewards.times import equal_times
+from rtpo.rewards.units import says_another_value, without_words
 
 install()
 MEMORY_BYTES = 1 << 30

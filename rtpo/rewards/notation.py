@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from rtpo.rewards.units import changes_value, names_what_is_counted
+from rtpo.rewards.units import COUNTED, NUMBER, TEXT, names_what_is_counted
 
 _OPERATORS: Final = {
     "∞": r"\infty ",
@@ -68,30 +68,12 @@ _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_CJK_VALUES: Final = (
-    "零〇一二三四五六七八九十百千万萬亿億兆京垓분반백천만억분之点點加减減乘除负負或和与與及至到不非无無"
-    "半倍割折成以上下未満满平立方乗階阶左右多余几幾约約"
-)
-"""characters that change the value of a number before them, or continue it"""
-_COUNTERS: Final = (
-    "个個箇颗顆粒只隻本张張枚人名位元円圆圓块塊角分秒时時天日周週月年岁歳歲次回种種支枝条條台臺辆輛架层層页頁杯瓶盒包袋箱双雙对對"
-    "组組队隊家所间間门門道题題步级級度公斤吨噸米尺升里寸克厘毫件套根朵棵株头頭匹羽冊册首篇座艘場场番号號通小"
-    "つキメグセミリトドペ개명마리권장대살번시초원달미"
-)
-"""characters with which counters and units begin"""
-_CJK: Final = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-_COUNTED: Final = (
-    rf"(?:(?:平方|立方)?[千公厘毫分]?[米里克升斤尺]|(?![{_CJK_VALUES}])[{_COUNTERS}](?:(?![{_CJK_VALUES}]){_CJK})*)"
-)
-"""a counter or unit, and what is counted"""
 _GROUP: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _BRACED: Final = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _TAKES_TWO: Final = "[dt]?frac|[dt]?binom"
 _CONSTANTS: Final = "pi|alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega|rho|sigma|tau|infty"
 _BARE_ARGUMENT: Final = rf"[0-9]|(?<=[^a-zA-Z])[a-zA-Z]|\\(?:{_CONSTANTS})(?![a-zA-Z])"
-_TEXT: Final = r"\\text\s*\{([^{}]*)\}"
 _UNIT: Final = r"\\(?:text|mathrm)\s*\{[^{}]*\}(?:\s*\^\s*\{?\s*-?\d\s*\}?)?"
-_NUMBER: Final = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)"
 _BOLD: Final = "boldsymbol|bm|pmb|mathbf"
 _ENVIRONMENTS: Final = r"aligned|align\*?|gathered|split|equation\*?|array"
 _FONTS: Final = (
@@ -149,7 +131,7 @@ def _repeating(match: re.Match[str]) -> str:
 
 
 def _cis(match: re.Match[str]) -> str:
-    angle = re.sub(rf"({_NUMBER}|{_GROUP}){_DEGREES}", r"\\frac{\1\\pi}{180}", match["angle"])
+    angle = re.sub(rf"({NUMBER}|{_GROUP}){_DEGREES}", r"\\frac{\1\\pi}{180}", match["angle"])
     return f"(\\cos({angle})+i\\sin({angle}))"
 
 
@@ -261,7 +243,7 @@ REWRITES: Final = (
     _rewrite("font", rf"\\(?:{_BOLD})\s*\{{\s*([RCNQZ])\s*\}}", r"\\mathbb{\1}"),
     _rewrite("font", rf"\\(?:{_TEXTS})\s*\{{", r"\\text{"),
     _rewrite("font", rf"\\(?:{_FONTS})\s*{_GROUP}", r"\1", loops=True),
-    _rewrite("font", rf"\\(?:text|mathrm)\s*\{{\s*({_NUMBER})\s*\}}", r"\1"),
+    _rewrite("font", rf"\\(?:text|mathrm)\s*\{{\s*({NUMBER})\s*\}}", r"\1"),
     # upright constants and functions
     _rewrite("upright", rf"\\(?:operatorname|text|mathrm)\s*\*?\s*\{{\s*({_NAMES})\s*\}}", r"\\\1 "),
     _rewrite("upright", r"\{\s*\\(?:mathrm|operatorname|text)\s*\{\s*([ei])\s*\}\s*\}", r"{\1}"),
@@ -296,21 +278,21 @@ REWRITES: Final = (
     _rewrite("date", r"^.*(?:" + _MONTH + r").*$", _date_as_text),
     _rewrite("answer", r"^\s*(?:(?:答案|答|结果|結果|解)\s*(?:[::]|是|为|為)|总共|總共|一共|共计|合計|共)\s*", ""),
     _rewrite("answer", r"(?i)^\s*\\text\s*\{(?:the )?(?:final )?answer(?: is)?\s*:?\s*\}\s*:?", ""),
-    _rewrite("answer", rf"(?i)^\s*\\text\s*\{{(?:the )?(?:final )?answer(?: is)?\s*:?\s*({_NUMBER})\s*\}}$", r"\1"),
+    _rewrite("answer", rf"(?i)^\s*\\text\s*\{{(?:the )?(?:final )?answer(?: is)?\s*:?\s*({NUMBER})\s*\}}$", r"\1"),
     _rewrite(
         "multiple",
-        rf"(?i)({_NUMBER})\s*(\\text\s*\{{)?\s*(?!千[米克瓦])({'|'.join(_MULTIPLES)})s?(?=[\s}}]|$|[^\W\da-z_])(\s*\}})?",
+        rf"(?i)({NUMBER})\s*(\\text\s*\{{)?\s*(?!千[米克瓦])({'|'.join(_MULTIPLES)})s?(?=[\s}}]|$|[^\W\da-z_])(\s*\}})?",
         lambda match: (
             f"{match[1]}\\cdot {_MULTIPLES[match[3].lower()]}" + ("" if match[4] or not match[2] else " \\text{")
         ),
     ),
-    _rewrite("counter", rf"(?<=[\d)}}])\s*{_COUNTED}\s*$", ""),
-    _rewrite("counter", rf"^\s*\\text\s*\{{\s*({_NUMBER})\s*{_COUNTED}\s*\}}$", r"\1"),
-    _rewrite("words", rf"^\s*\\text\s*\{{\s*({_NUMBER})\s+([^{{}}]*)\}}\s*$", _without_noun),
+    _rewrite("counter", rf"(?<=[\d)}}])\s*{COUNTED}\s*$", ""),
+    _rewrite("counter", rf"^\s*\\text\s*\{{\s*({NUMBER})\s*{COUNTED}\s*\}}$", r"\1"),
+    _rewrite("words", rf"^\s*\\text\s*\{{\s*({NUMBER})\s+([^{{}}]*)\}}\s*$", _without_noun),
     _rewrite("unit", rf"(?<=[\d}}])(?:\s|\\[,;: ])*\\[dt]?frac\s*\{{\s*{_UNIT}\s*\}}\s*\{{\s*{_UNIT}\s*\}}\s*$", ""),
     _rewrite("unit", rf"(?<=[\d}}])(?:\s|\\[,;: ])*{_UNIT}\s*/\s*{_UNIT}\s*$", ""),
     _rewrite("unit", rf"(?<=[\d}}])(?:\s|\\[,;: ])*(?:\\Omega|\\mu\s*{_UNIT}|\\unit\s*\{{[^{{}}]*\}})\s*$", ""),
-    _rewrite("unit", rf"\\(?:SI|qty)\s*\{{({_NUMBER})\}}\s*\{{[^{{}}]*\}}", r"\1"),
+    _rewrite("unit", rf"\\(?:SI|qty)\s*\{{({NUMBER})\}}\s*\{{[^{{}}]*\}}", r"\1"),
     _rewrite("unit", rf"(?<=\\pi)(?:\s|\\[,;: ])*{_UNIT}\s*$", ""),
     # other names for the same
     _rewrite("set", r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
@@ -368,7 +350,7 @@ REWRITES: Final = (
     # otherwise math-verify reads the text from the first unit to the last as one unit
     _rewrite(
         "units",
-        rf"^(?:[^{{}}\\]*\d[^{{}}\\]*{_TEXT}\s*){{2,}}$",
+        rf"^(?:[^{{}}\\]*\d[^{{}}\\]*{TEXT}\s*){{2,}}$",
         lambda match: "(" + ",".join(re.split(r"\\text\s*\{[^{}]*\}", match[0])[:-1]) + ")",
     ),
 )
@@ -387,23 +369,3 @@ def rewritten(text: str) -> str:
         while rewrite.loops and text != before:
             before, text = text, rewrite.pattern.sub(rewrite.replacement, text)
     return text
-
-
-_BARE: Final = re.compile(rf"\s*{_NUMBER}\s*|\s*-?\\[dt]?frac\s*(?:\{{\d+\}}|\d)\s*(?:\{{\d+\}}|\d)\s*")
-_WORDED: Final = re.compile(r"(?P<number>.*[\d}])(?:\s|\\[,;:! ])+(?P<words>[a-zA-Z][^\\]*)")
-_SPOKEN: Final = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}|(?<![\\a-zA-Z])([a-zA-Z]{2,}(?:[\s-]+[a-zA-Z]+)*)")
-
-
-def without_words(gold: str, answer: str) -> str:
-    """The answer without a unit or words after its number, if the gold is a bare number."""
-    if _BARE.fullmatch(gold) and (match := _WORDED.fullmatch(answer)) and names_what_is_counted(match["words"]):
-        return match["number"]
-    return answer
-
-
-def says_another_value(gold: str, answer: str) -> bool:
-    """Whether the gold is a bare number, and the answer has words that give its number another value, as in `5 halves`,
-    which math-verify would read as 5."""
-    return bool(_BARE.fullmatch(gold)) and any(
-        changes_value(match[1] or match[2]) for match in _SPOKEN.finditer(answer)
-    )

@@ -6,6 +6,24 @@ Words of every kind that changes a value are listed. All other words may stand b
 import re
 from typing import Final
 
+TEXT: Final = r"\\text\s*\{([^{}]*)\}"
+NUMBER: Final = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)"
+_CJK_VALUES: Final = (
+    "零〇一二三四五六七八九十百千万萬亿億兆京垓분반백천만억분之点點加减減乘除负負或和与與及至到不非无無"
+    "半倍割折成以上下未満满平立方乗階阶左右多余几幾约約"
+)
+"""characters that change the value of a number before them, or continue it"""
+_COUNTERS: Final = (
+    "个個箇颗顆粒只隻本张張枚人名位元円圆圓块塊角分秒时時天日周週月年岁歳歲次回种種支枝条條台臺辆輛架层層页頁杯瓶盒包袋箱双雙对對"
+    "组組队隊家所间間门門道题題步级級度公斤吨噸米尺升里寸克厘毫件套根朵棵株头頭匹羽冊册首篇座艘場场番号號通小"
+    "つキメグセミリトドペ개명마리권장대살번시초원달미"
+)
+"""characters with which counters and units begin"""
+_CJK: Final = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+COUNTED: Final = (
+    rf"(?:(?:平方|立方)?[千公厘毫分]?[米里克升斤尺]|(?![{_CJK_VALUES}])[{_COUNTERS}](?:(?![{_CJK_VALUES}]){_CJK})*)"
+)
+"""a counter or unit, and what is counted"""
 _NUMBERS: Final = """
     zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
     eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion trillion
@@ -58,3 +76,23 @@ def names_what_is_counted(words: str) -> bool:
 
 def _split(words: str) -> list[str]:
     return [part for part in re.split(r"[\s.,;:!?()]+", words) if part]
+
+
+_BARE: Final = re.compile(rf"\s*{NUMBER}\s*|\s*-?\\[dt]?frac\s*(?:\{{\d+\}}|\d)\s*(?:\{{\d+\}}|\d)\s*")
+_WORDED: Final = re.compile(r"(?P<number>.*[\d}])(?:\s|\\[,;:! ])+(?P<words>[a-zA-Z][^\\]*)")
+_SPOKEN: Final = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}|(?<![\\a-zA-Z])([a-zA-Z]{2,}(?:[\s-]+[a-zA-Z]+)*)")
+
+
+def without_words(gold: str, answer: str) -> str:
+    """The answer without a unit or words after its number, if the gold is a bare number."""
+    if _BARE.fullmatch(gold) and (match := _WORDED.fullmatch(answer)) and names_what_is_counted(match["words"]):
+        return match["number"]
+    return answer
+
+
+def says_another_value(gold: str, answer: str) -> bool:
+    """Whether the gold is a bare number, and the answer has words that give its number another value, as in `5 halves`,
+    which math-verify would read as 5."""
+    return bool(_BARE.fullmatch(gold)) and any(
+        changes_value(match[1] or match[2]) for match in _SPOKEN.finditer(answer)
+    )
