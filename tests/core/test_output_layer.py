@@ -69,6 +69,12 @@ def test_no_tensor_is_larger_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> No
     assert STATES * TOKENS > max(sizes) == TOKENS * HIDDEN
 
 
+def test_a_vocabulary_of_more_than_a_piece_is_computed_state_by_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, weight, _, _ = drawn(torch.float32)
+    monkeypatch.setattr(output_layer, "PIECE", TOKENS // 2)
+    assert len(output_layer._Logits(states, weight, TEMPERATURE).parts) == STATES
+
+
 def test_a_models_output_layer_gives_the_scores_of_its_last_labels() -> None:
     states, weight, labels, _ = drawn(torch.float32)
     head = torch.nn.Linear(HIDDEN, TOKENS, bias=False)
