@@ -13,7 +13,7 @@ from rtpo.core.splits import SPLITS, split_of
 from rtpo.data.records import Record, write_records
 from rtpo.envs.registry import ENVIRONMENTS
 from rtpo.envs.toy import knowledge, math
-from rtpo.errors import DataError
+from rtpo.errors import ConfigError, DataError
 from rtpo.run.tasks import check_splits, load_tasks, take, taken_tasks
 from rtpo.types import Task
 
@@ -37,6 +37,13 @@ def test_a_problem_has_one_split_wherever_it_comes_from(tmp_path: Path, name: st
     assert loaded(f"task={name}", f"data={data}") == (generated["train"], generated["held_out"])
     with pytest.raises(DataError, match="held_out"):
         loaded(f"task={name}", f"data={data_file(tmp_path, generated['train'])}")
+
+
+def test_tasks_are_generated_where_no_file_is_named() -> None:
+    task = compose_config("task=toy_math", "task.train.count=20", "task.train.seed=7").task
+    assert load_tasks(task, task.train) == math.problems("train", 20, seed=7)
+    with pytest.raises(ConfigError, match="data=<file>"):
+        loaded("task=math", "task.train.count=20", "task.held_out.count=5")
 
 
 def test_a_maths_file_is_cut_into_splits_by_its_questions(tmp_path: Path) -> None:
