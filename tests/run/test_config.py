@@ -67,6 +67,7 @@ NAMED = f"""
     profile=a100x8 {ROLLOUT}.logprobs_mode=raw_logprobs : {ROLLOUT}.logprobs_mode
     profile=a100x8 algorithm=rtpo_sync_kl : {ROLLOUT}.free_cache_engine
     profile=a100x8 algorithm=arpo algorithm.top_logprobs=30 : {ROLLOUT}.engine_kwargs.vllm.max_logprobs
+    profile=a100x8 algorithm=arpo {ROLLOUT}.engine_kwargs.vllm.max_logprobs=0 : algorithm.top_logprobs
     algorithm=grpo algorithm.dual_clip=0.5 : algorithm.dual_clip
     algorithm=grpo algorithm.old_logprobs=guess : algorithm.old_logprobs
     algorithm=grpo +algorithm.trunks=4 : algorithm.trunks
@@ -106,6 +107,7 @@ def test_what_the_refused_is_next_to_is_taken() -> None:
         "profile=a100x8 algorithm=rtpo_sync_2",
         f"profile=a100x8 algorithm=rtpo_sync_kl {ROLLOUT}.free_cache_engine=false",
         *(f"profile=a100x8 algorithm=arpo algorithm.top_logprobs=30 {most}={count}" for count in (30, -1)),
+        f"profile=a100x8 {most}=0",
     ):
         compose_config(*overrides.split())
     assert rollout_sampling(compose_config("budget.rollouts=28")) == Sampling(1.0, 1.0, -1)
