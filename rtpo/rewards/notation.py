@@ -147,6 +147,15 @@ def _permutation_of(match: re.Match[str]) -> str:
     return f"\\frac{{({above})!}}{{({above}-{below})!}}"
 
 
+def _with_power(match: re.Match[str]) -> str:
+    """Rewrite 5 million as 5\\cdot 10^6, without the `\\text` around it or around the word alone."""
+    before, end = match["before"] or "", match["end"] or ""
+    value = f"{match['number']}\\cdot {_MULTIPLES[match['multiple'].lower()]}"
+    if match["between"]:
+        return before + value + ("" if end else " \\text{")
+    return value if before and end else before + value + end
+
+
 def _with_month(match: re.Match[str]) -> str:
     (month,) = [name for name in _MONTHS if name[:3].lower() == (match["month"] or match["of"])[:3].lower()]
     year = match["year"] or match["last"]
@@ -281,10 +290,9 @@ REWRITES: Final = (
     _rewrite("answer", rf"(?i)^\s*\\text\s*\{{(?:the )?(?:final )?answer(?: is)?\s*:?\s*({NUMBER})\s*\}}$", r"\1"),
     _rewrite(
         "multiple",
-        rf"(?i)({NUMBER})\s*(\\text\s*\{{)?\s*(?!千[米克瓦])({'|'.join(_MULTIPLES)})s?(?=[\s}}]|$|[^\W\da-z_])(\s*\}})?",
-        lambda match: (
-            f"{match[1]}\\cdot {_MULTIPLES[match[3].lower()]}" + ("" if match[4] or not match[2] else " \\text{")
-        ),
+        rf"(?i)(?P<before>\\text\s*\{{\s*)?(?P<number>{NUMBER})\s*(?P<between>\\text\s*\{{)?\s*(?!千[米克瓦])"
+        rf"(?P<multiple>{'|'.join(_MULTIPLES)})s?(?=[\s}}]|$|[^\W\da-z_])(?P<end>\s*\}})?",
+        _with_power,
     ),
     _rewrite("counter", rf"(?<=[\d)}}])\s*{COUNTED}\s*$", ""),
     _rewrite("counter", rf"^\s*\\text\s*\{{\s*({NUMBER})\s*{COUNTED}\s*\}}$", r"\1"),
