@@ -168,13 +168,13 @@ class Records:
             ours, expected = (OmegaConf.select(OmegaConf.create(tree), path) for tree in (config, planned))
             if ours != expected:
                 return f"{path} of {condition.folder.name}/{cell.label} is {ours} and the experiment's {expected}"
-        panel_size = _panel_size(cell.benchmark) if cell.benchmark else planned.task.held_out.count
-        if panel_size is None or not (cell.benchmark or cell.episodes.startswith("held_out")):
+        whole = panel_size(cell.benchmark) if cell.benchmark else planned.task.held_out.count
+        if whole is None or not (cell.benchmark or cell.episodes.startswith("held_out")):
             return ""
         counts = _episodes(condition, cell.label, cell.benchmark, cell.episodes).groupby("seed")["unit"].nunique()
-        short = counts[counts != panel_size]
+        short = counts[counts != whole]
         return (
-            f"{short.iloc[0]:,} of {counted(panel_size, 'question')} of {cell.benchmark or condition.task}"
+            f"{short.iloc[0]:,} of {counted(whole, 'question')} of {cell.benchmark or condition.task}"
             if len(short)
             else ""
         )
@@ -236,7 +236,7 @@ def tasks(profile: str) -> Mapping[str, str]:
     return {str(role): str(task) for role, task in config_file("profile", profile).launch.tasks.items()}
 
 
-def _panel_size(benchmark: str) -> int:
+def panel_size(benchmark: str) -> int:
     """The number of questions of a full benchmark: the configured count, or all rows of its data set."""
     count = config_file("benchmarks", benchmark).held_out.get("count")
     return REGISTRY[benchmark].rows if count is None else int(count)

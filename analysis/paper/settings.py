@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from analysis.paper.records import config_file
+from analysis.paper.records import config_file, panel_size
+from rtpo.core.losses import LOG_RATIO_LIMIT
+from rtpo.data.registry import REGISTRY
 from rtpo.run.config import RunConfig
 from rtpo.run.reading import SAFE_LOADER
 
@@ -68,14 +70,26 @@ def _leaves(run: RunConfig) -> int | None:
     return None if run.budget.steps is None else run.budget.steps * run.budget.tasks_per_step * _chains(run)
 
 
+def _train_rows(run: RunConfig) -> int | None:
+    """The rows that preparation takes from the source of a run's training set, before any is left out."""
+    source = REGISTRY[Path(run.task.train.file or "").stem]
+    return source.sample or source.rows
+
+
 COUNTS: Mapping[str, Callable[[RunConfig], Value]] = {
     "gpus": lambda run: run.profile.processes * run.profile.nodes,
     "prompts": lambda run: run.budget.rollouts // _chains(run),
     "chains": lambda run: _chains(run),
     "first_paths": _first_paths,
     "leaves": _leaves,
+    "episode_tokens": lambda run: run.task.max_turns * run.task.max_turn_tokens,
+    "log_ratio_limit": lambda run: LOG_RATIO_LIMIT,
+    "train_rows": _train_rows,
+    "hle_questions": lambda run: panel_size("hle"),
+    "audit_questions": lambda run: panel_size("gsm8k_audit"),
 }
-"""settings that follow from several fields. chains: rollouts per prompt. prompts: those that the budget pays for"""
+"""settings that follow from several fields. chains: rollouts per prompt. prompts: those that the budget pays for.
+episode_tokens: the most that an episode may generate"""
 
 
 @cache

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from omegaconf import OmegaConf
+from titles import TITLES
 
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT
@@ -33,9 +34,6 @@ SOURCED = {
 """files with sources, and what composes them"""
 NAMES = ("name", "path", "label", "env", "split", "cache", "key_variable", "base_url", "model", "file")
 """fields without one: names, and what a reader gives"""
-TITLES = {"Algorithm 1", "Effect of Turn-Level Credit Assignment", "Experimental Setup", "Policy Drift Correction"}
-TITLES |= {"Qwen3 Chat Template", "Rollout–Training Mismatch", "Stateful Tool-Agent Evaluation", "Training Details"}
-"""of the paper's sections"""
 
 
 class Setting(NamedTuple):
