@@ -13,6 +13,7 @@ from analysis.paper.records import config_file
 from analysis.run_table import run_table
 from analysis.tables import NO_VALUE, NOT_RUN
 from rtpo.algorithms import algorithms, load_algorithm
+from rtpo.planning.plan import plan
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments as names_of_experiments
 from rtpo.toy.record import read_record
@@ -60,6 +61,15 @@ def experiments(kind: str = "paper") -> pd.DataFrame:
             paper = ", ".join(f"`{label}`" for label in launch.get("paper", [])) or NO_VALUE
             rows.append((f"`{name}`", launch["about"], paper, tasks, names, str(prod(map(len, sweep.values())))))
     return pd.DataFrame(rows, columns=["Experiment", "What", "Paper", "Tasks", "Algorithms", "Elements"])
+
+
+def spared() -> pd.DataFrame:
+    """GPU-hours of training that the plan spares the experiments which read runs of another, on the paper's machine."""
+    names = [name for name in names_of_experiments() if "shared" in config_file("experiment", name).launch]
+    plans = [plan(name, ["profile=a100x8"]) for name in names]
+    hours = [planned.node.gpus * planned.sum(lambda row: row.spared) for planned in plans if planned.node]
+    rows = zip([*names, "All"], [*hours, sum(hours)], strict=True)
+    return pd.DataFrame([(name, f"{number:,.0f}") for name, number in rows], columns=["Experiment", "GPU-hours"])
 
 
 def runs(experiment: str, *columns: str) -> pd.DataFrame:
