@@ -24,7 +24,7 @@ from experiments import launch, launched, submission
 from rtpo.core.names import counted
 from rtpo.errors import ConfigError, MachineError
 from rtpo.run.config import PROJECT
-from rtpo.run.experiments import experiments
+from rtpo.run.experiments import experiments, load_experiment
 from rtpo.run.records import JOURNAL, RunFolder
 
 CLUSTER = os.environ.get("RTPO_SLURM")
@@ -145,6 +145,7 @@ def test_evaluations_take_the_contexts_of_training() -> None:
     evaluation, run = launched.evaluation_of(credit, element), element.run
     assert evaluation is not None
     assert (evaluation.samples, evaluation.seed, evaluation.rollout_context) == (8, 3, "full")
+    assert evaluation.contexts > 0  # of questions that the paper's two case figures could show
     assert Path(evaluation.results, evaluation.experiment_name, str(evaluation.label)) == run.folder
 
 
@@ -166,6 +167,23 @@ def test_every_launcher_is_bash_and_every_experiment_has_one() -> None:
         patterns = re.findall(r"""common\.sh" '(.*)' """, text)
         named += [name for pattern in patterns for name in fnmatch.filter(experiments(), pattern)]
     assert sorted(named) == experiments()
+
+
+def test_the_commands_from_clone_to_table_name_scripts_and_compose() -> None:
+    page = (PROJECT / "docs" / "cluster" / "first_table.md").read_text()
+    commands = "".join(re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    scripts = set(re.findall(r"\b(?:experiments|analysis|slurm|requirements)/[\w.-]+\.\w+", commands))
+    assert {"experiments/plan.py", "slurm/main_table.sh", "requirements/gpu.txt"} <= scripts
+    assert [script for script in scripts if not (PROJECT / script).is_file()] == []
+    settings = r"((?: [\w.]+=[^\s\"]+)*)"
+    elements = re.findall(rf"(?:plan|preflight|launch)\.py (?:status |run )?(\w+){settings}", commands)
+    submitted = re.findall(rf"PROFILE=(\w+) bash slurm/(\w+)\.sh{settings}", commands)
+    elements += [(name, f"profile={profile}{further}") for profile, name, further in submitted]
+    composed = {(name, *overrides.split()) for name, overrides in elements}
+    assert len(composed) == 3
+    for name, *overrides in composed:
+        first = [] if "seed=0" in overrides else ["seed=0"]
+        assert load_experiment(name, [*overrides, *first]).elements
 
 
 @pytest.mark.parametrize(
