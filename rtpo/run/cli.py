@@ -306,13 +306,17 @@ def hydra_errors(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
         if not re.match(r"Could not override '(task\.settings|verl)\.", text):  # trees that accept new fields
             text = text.partition(". To append")[0]
         raise ConfigError(f"{text}.{_near(error, name, overrides)}") from error
-    except (AttributeError, TypeError, ValueError) as error:  # Hydra's own, such as for task=null
+    except (AssertionError, AttributeError, TypeError, ValueError) as error:  # Hydra's own, such as for task=null
         frames = traceback.walk_tb(error.__traceback__)
         packages = (str(frame.f_globals["__name__"]).partition(".")[0] for frame, _ in frames)
         within = list(dropwhile(lambda package: package not in ("hydra", "omegaconf"), packages))
         if not within or __name__.partition(".")[0] in within:
             raise
-        what, why = " ".join(overrides), str(error).partition("\n")[0]
+        swept = [word for word in overrides if re.match(r"[+~]*hydra\.sweeper\.params\b", word)]
+        if swept:
+            raise ConfigError(f"{swept[0]}: Hydra cannot set this; sweep over fields, as in seed=0,1 -m.") from error
+        what = " ".join(overrides)
+        why = str(error).partition("\n")[0] or traceback.extract_tb(error.__traceback__)[-1].line
         raise ConfigError(f"configs/{name}.yaml cannot be composed with {what or 'nothing'}: {why}.") from error
 
 

@@ -89,7 +89,9 @@ train algorithm.group_size=2 : algorithm.group_size is 2
 train --cgf job : --cgf
 train algorithm=grpo algorithm.trunks=4 : not a field with algorithm=grpo
 train hydra.sweeper=3 : hydra.sweeper is 3
-train hydra.sweeper.params={{seed:1}} -m : cannot be composed with hydra.sweeper.params={{seed:1}}
+train hydra.sweeper.params={{seed:"0,1"}} -m : as in seed=0,1 -m
+train +hydra.sweeper.params.seed="0,1" -m : as in seed=0,1 -m
+train hydra.sweeper.max_batch_size=0 -m : cannot be composed with hydra.sweeper.max_batch_size=0: assert
 train algorithm=grpo algorithm.group=3 seed=0,1 -m : algorithm.group
 train seed=0 -m seed=1 : seed=1 must stand before
 train model=toy_knowledge_1 : task.env is toy_math
