@@ -26,6 +26,12 @@ def test_every_table_with_flattened_seeupo_says_which_seeupo_it_is() -> None:
         assert any("`seeupo_flat`" in note and "`seeupo`" in note for note in plan.notes), plan.name
 
 
+def test_every_part_of_a_claim_says_its_number_and_what_it_measures() -> None:
+    """With a comma between: the page has no row for the others."""
+    words = [part.what for claim in claims.load_claims().claims.values() for part in claim.tests if not part.theorem]
+    assert [what for what in words if ", " not in what] == []
+
+
 READERS: dict[Path, Callable[[str], object]] = {
     SOURCE: lambda text: recomputed(read_paper(text)),
     cells.SOURCE: lambda text: cells.read_plans(text, load_paper()),
