@@ -309,8 +309,12 @@ def _load_report(
     }
     if config.tie_word_embeddings and any(name.endswith(EMBEDDING) for name in weights):
         weights.pop(HEAD, None)  # it has no values to compare with the embedding's
+    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if model_class is None:
+        raise DataError(
+            f"{path / 'config.json'} has model_type {config.model_type}, which is no causal language model: give one."
+        )
     with _config_errors(path, config.model_type):
-        model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
         model, report = model_class.from_pretrained(
             None,
             config=config,

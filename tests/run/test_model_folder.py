@@ -112,7 +112,7 @@ def cut_embedding(model: Path) -> None:
         (configure(vocab_size=-1), "config.json"),
         (configure(num_attention_heads=0), "config.json"),
         (configure(hidden_act="nosuch"), "config.json.*nosuch"),
-        (configure(model_type="t5"), "config.json.*t5"),
+        (configure(model_type="t5"), "config.json has model_type t5"),
         (configure(num_hidden_layers=4), "config.json.*num_hidden_layers.*layer_types"),
         (configure(num_hidden_layers=4, layer_types=None), "num_hidden_layers to 3"),
         (configure(num_hidden_layers=2, layer_types=None), "num_hidden_layers to 3"),
