@@ -60,7 +60,7 @@ _UNITS: Final = frozenset(_UNIT_WORDS.split())
 
 def changes_value(words: str) -> bool:
     """Whether a word gives the number beside it another value, or denies it."""
-    return not VALUE_WORDS.isdisjoint(_split(words))
+    return not VALUE_WORDS.isdisjoint(_split(words.lower()))
 
 
 def names_what_is_counted(words: str) -> bool:
