@@ -17,6 +17,7 @@ from rtpo.core.names import counted
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
 from rtpo.errors import DataError
 from rtpo.harness.diagnostics import first_calls
+from rtpo.run.kept import compared_digest
 from rtpo.run.reading import json_object, read_config, read_manifest, require, why_no_run
 from rtpo.run.records import SCHEMA
 from rtpo.types import Termination
@@ -29,8 +30,6 @@ LEDGER_KEYS = ("budget", "rollouts", "generated_tokens", "optimizer_steps", "sec
 BENCHMARK_KEYS = (
     *("benchmark", "checkpoint", "panel", "samples", "decoding", "rollout_context", "limits", "settings", "files"),
 )
-COMPARED_KEYS = ("panel", "samples", "decoding", "limits", "settings")
-"""fields in which evaluations must agree to be compared"""
 EPISODE_KEYS = ("grade", "reward", "detail", "termination", "turns", "cut_turns", "generated_tokens", "calls")
 LINE_KEYS = {
     "steps.jsonl": (
@@ -233,7 +232,6 @@ def _benchmark(folder: Path, run: str = "") -> tuple[BenchmarkRow, list[Record]]
         raise DataError(f"{file} has {counted(len(lines), 'line')} and the manifest says {expected}.")
     if manifest["benchmark"] != folder.name:
         raise DataError(f"{path} says benchmark {manifest['benchmark']!r} and lies in {folder.name!r}: move it back.")
-    compared = json.dumps([manifest[key] for key in COMPARED_KEYS], sort_keys=True)
     row = BenchmarkRow(
         run=run,
         benchmark=manifest["benchmark"],
@@ -244,7 +242,7 @@ def _benchmark(folder: Path, run: str = "") -> tuple[BenchmarkRow, list[Record]]
         questions=questions,
         rollout_context=manifest["rollout_context"],
         decoding=json.dumps(manifest["decoding"], sort_keys=True),
-        alike=hashlib.sha256(compared.encode()).hexdigest()[:12],
+        alike=compared_digest(manifest),
     )
     return row, lines
 

@@ -20,7 +20,7 @@ from analysis.figures.runs import draw_training
 from analysis.run_table import run_table
 from analysis.run_table import show as show_table
 from analysis.view.__main__ import main as view
-from experiments.training import train
+from experiments.training import check_all, train
 from rtpo.errors import ConfigError, Stopped
 from rtpo.run.cli import Parser, command, composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
@@ -97,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     stop = StopRequest()
     configs = configurations(parser.parse_args(arguments).overrides)
+    check_all(configs)
     train_all(configs, stop)
     show(configs[0])
 

@@ -24,18 +24,15 @@ with their values, and runs nothing. Ctrl-C saves and ends the run; the same com
 """
 
 import sys
-from collections.abc import Sequence
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from experiments.training import checked, train
-from rtpo.errors import ConfigError, RTPOError
+from experiments.training import check_all, train
 from rtpo.run.cli import command, with_configuration
 from rtpo.run.config import RunConfig, compose_run
-from rtpo.run.experiments import check_folders, check_one_run
+from rtpo.run.experiments import check_one_run
 from rtpo.run.naming import with_label
-from rtpo.run.records import RunFolder
 from rtpo.run.stopping import StopRequest
 
 
@@ -43,22 +40,6 @@ def configured(tree: DictConfig) -> RunConfig:
     """The run of a composed tree, named after what its command line changes. Raises ConfigError."""
     check_one_run(HydraConfig.get())
     return with_label(compose_run(tree), tree, HydraConfig.get())
-
-
-def check_sweep(runs: Sequence[RunConfig]) -> None:
-    """Check all runs before the first one starts. Raises ConfigError if two share a folder, or one lacks something."""
-    if len(runs) < 2:  # a single run checks itself
-        return
-    check_folders([run.folder for run in runs])
-    faults: dict[str, None] = {}
-    for run in runs:
-        try:
-            if not RunFolder(run.folder).is_finished:
-                checked(run)
-        except RTPOError as error:
-            faults[f"{run.folder.name}: {error}"] = None
-    if faults:
-        raise ConfigError("\n".join(faults))
 
 
 def train_one(config: RunConfig) -> None:
@@ -73,7 +54,7 @@ def train_one(config: RunConfig) -> None:
 
 @command
 def main() -> int:
-    return with_configuration("train", __doc__, configured, train_one, check_sweep)
+    return with_configuration("train", __doc__, configured, train_one, check_all)
 
 
 if __name__ == "__main__":

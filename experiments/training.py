@@ -1,13 +1,17 @@
 """Train a configuration, for the commands that train: check it, open its records, start the session, run."""
 
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import disk_errors
 from rtpo.core.names import counted
 from rtpo.envs.registry import environment_facts
+from rtpo.errors import ConfigError, RTPOError
 from rtpo.harness.harness import AgentHarness
+from rtpo.run.beside import check_place
 from rtpo.run.config import RunConfig
+from rtpo.run.experiments import check_folders
 from rtpo.run.kept import kept_run
 from rtpo.run.model_folder import chat_format, check_run_model
 from rtpo.run.records import RunFolder
@@ -63,6 +67,7 @@ def checked(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
     nothing and writes nothing. Raises an RTPOError."""
     from rtpo.verl_harness.session import settings_of
 
+    check_place(config)
     check_run_model(config)
     check_tracking(config)
     train_tasks = load_tasks(config.task, config.task.train)
@@ -75,3 +80,19 @@ def checked(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
     check_prompts([*reachable, *held_out], config.task, chat)
     settings_of(config)
     return train_tasks, held_out, chat
+
+
+def check_all(runs: Sequence[RunConfig]) -> None:
+    """Check all runs before the first one starts. Raises ConfigError if two share a folder, or one lacks something."""
+    if len(runs) < 2:  # a single run checks itself
+        return
+    check_folders([run.folder for run in runs])
+    faults: dict[str, None] = {}
+    for run in runs:
+        try:
+            check: Callable[[RunConfig], object] = check_place if RunFolder(run.folder).is_finished else checked
+            check(run)
+        except RTPOError as error:
+            faults[f"{run.folder.name}: {error}"] = None
+    if faults:
+        raise ConfigError("\n".join(faults))

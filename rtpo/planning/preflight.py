@@ -4,12 +4,10 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from rtpo.core.names import counted
 from rtpo.data.manifest import read_manifest
@@ -18,17 +16,16 @@ from rtpo.envs.airline.package import load_package
 from rtpo.envs.registry import environment_facts
 from rtpo.envs.search import SearchEnvSettings
 from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
-from rtpo.evaluation.panel import compose_evaluation
+from rtpo.evaluation.panel import EvaluateConfig, Panel, compose_evaluation, identity
 from rtpo.planning.hardware import GIB, Hardware, model_shape, planning_data
 from rtpo.planning.memory import Saves, free_space, gpu_problems, memory_problems, peak_disk, saves, verl_setting
 from rtpo.rewards.golds import unequal_golds
+from rtpo.run.beside import check_evaluation, check_place
 from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
-from rtpo.run.differences import differences, some_of
 from rtpo.run.experiments import Element, Experiment
-from rtpo.run.kept import OWN_FOLDER, kept_run, kept_runs, places
-from rtpo.run.lines import model_sha256
-from rtpo.run.model_folder import chat_format, check_run_model, check_same_model
+from rtpo.run.kept import kept_run
+from rtpo.run.model_folder import chat_format, check_run_model
 from rtpo.run.records import RunFolder
 from rtpo.run.tasks import load_tasks
 from rtpo.tools.search.bm25 import Bm25Index
@@ -59,14 +56,17 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     faults: list[str] = []
     for run in runs:
         faults += _refusals(check_run_model, run)
-        faults += _refusals(_check_folder, run)
-        faults += _refusals(_check_beside, run)
+        faults += _refusals(check_place, run)
     for run in {(run.model.path, run.algorithm_config.rollout_context): run for run in runs}.values():
         if not _refusals(check_run_model, run):
             faults += _refusals(chat_format, run)
             faults += _refusals(model_shape, run.model.name, run.model.path)
-    benchmarks, refused = _benchmarks(experiment.elements, evaluation)
+    planned, refused = _evaluation(experiment.elements, evaluation)
+    benchmarks = [*planned.benchmarks.values()] if planned else []
     faults += refused
+    places = {(element.run.folder.parent, name) for element in experiment.elements for name in element.benchmarks}
+    for folder, name in sorted(places) if planned else ():
+        faults += _refusals(_check_evaluation, folder, name, planned)
     tasks = [run.task for run in runs]
     data = [(task, task.train) for task in tasks] + [(task, task.held_out) for task in [*tasks, *benchmarks]]
     for task, source in {(task.env, source): (task, source) for task, source in data if source.file}.values():
@@ -89,7 +89,8 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
 def notes(experiment: Experiment, *, evaluation: Sequence[str] = ()) -> list[str]:
     """Name each file of mathematics that has unusable reference answers (no answer can equal them), a sentence each.
     Skips files that `problems` reports."""
-    benchmarks, _ = _benchmarks(experiment.elements, evaluation)
+    planned, _ = _evaluation(experiment.elements, evaluation)
+    benchmarks = [*planned.benchmarks.values()] if planned else []
     tasks = [element.run.task for element in experiment.elements]
     data = [(task, task.train) for task in tasks] + [(task, task.held_out) for task in [*tasks, *benchmarks]]
     files = {source.file: (task, source) for task, source in data if source.file and task.env == "math"}
@@ -129,52 +130,23 @@ def _refusals(check: Callable[..., object], *arguments: object) -> list[str]:
 # files
 
 
-def _check_folder(run: RunConfig) -> None:
-    """Raise DataError if the run's folder (or its kept records) holds a run with another configuration, or a finished
-    run of another model."""
-    folder = RunFolder(run.folder)
-    if (run.folder / "config.yaml").exists() and folder.has_trained:
-        folder.check(run.as_dict())
-        if Path(run.model.path).is_dir() and folder.is_finished:
-            check_same_model(run, folder.manifest, _weights_sha256(run.model.path))
-    elif (kept := kept_run(run.folder)) is not None:
-        kept.check(run.as_dict())
-
-
-def _check_beside(run: RunConfig) -> None:
-    """Raise DataError if a run of the same experiment and label has different settings: tables would mix the two."""
-    others: dict[str, Mapping[str, Any]] = {
-        kept.name: kept.config for place in places(run.folder) for kept in kept_runs(place).values()
-    }
-    for file in sorted(run.folder.parent.glob(f"{run.label}-seed*/config.yaml")):
-        if RunFolder(file.parent).has_trained:
-            others[f"{file.parent.parent.name}/{file.parent.name}"] = RunFolder(file.parent).config
-    label = f"{run.folder.parent.name}/{run.label}-seed"
-    for name, config in others.items():
-        if name.rpartition("-seed")[0] + "-seed" != label or name.endswith(f"/{run.folder.name}"):
-            continue
-        if different := differences(config, run.as_dict()):
-            raise DataError(
-                f"{name} in {run.results} has the same label and experiment, and tables would mix the two; "
-                f"different: {some_of(different)}. {OWN_FOLDER}"
-            )
-
-
-@cache
-def _weights_sha256(folder: str) -> dict[str, str]:
-    return model_sha256(folder)
-
-
-def _benchmarks(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[list[TaskConfig], list[str]]:
-    """The tasks of the elements' benchmarks, and sentences on why they are refused."""
+def _evaluation(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[EvaluateConfig | None, list[str]]:
+    """The evaluation on all benchmarks of the elements, None without any; and sentences on why it is refused."""
     names = list(dict.fromkeys(name for element in elements for name in element.benchmarks))
     if not names:
-        return [], []
+        return None, []
     settings = ["checkpoint=none", f"benchmarks=[{','.join(names)}]", *overrides]
     try:
-        return list(compose_evaluation(composed("evaluate", settings)).benchmarks.values()), []
+        return compose_evaluation(composed("evaluate", settings)), []
     except ConfigError as error:
-        return [], str(error).splitlines()
+        return None, str(error).splitlines()
+
+
+def _check_evaluation(folder: Path, name: str, planned: EvaluateConfig) -> None:
+    """Raise DataError as `check_evaluation`, for a benchmark of an experiment's folder."""
+    task = planned.benchmarks[name]
+    questions = tuple(load_tasks(task, task.held_out)[: planned.limit])
+    check_evaluation(folder, identity(planned, Panel(name, task, questions, {}), {}))
 
 
 def _check_tools(task: TaskConfig, here: bool) -> None:

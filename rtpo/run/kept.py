@@ -3,6 +3,7 @@
 Frames lie in an experiment's folder, or in the results folder above it. analysis/load.py reads and writes them whole.
 """
 
+import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,11 @@ from rtpo.core.names import some
 from rtpo.errors import DataError
 from rtpo.run.differences import differences, some_of
 
-OWN_FOLDER = "Change them back, or give these runs a folder of their own: 'experiment_name=trial_${task.name}'."
+OWN_FOLDER = "Change them back, or give these runs a results folder of their own, such as results=outputs/trial."
+COMPARED_KEYS = ("panel", "samples", "decoding", "limits", "settings")
+"""fields of an evaluation's manifest in which evaluations must agree to be compared"""
+EVALUATED = ("benchmark", "samples", "questions", "decoding", "alike")
+"""columns of `benchmarks` that say how a policy was evaluated"""
 FRAMES = ("runs", "steps", "answers", "benchmarks")
 
 
@@ -27,6 +32,7 @@ class KeptRun:
     frames: Path  # the folder that holds them
     config: Mapping[str, Any]  # as in its config.yaml
     benchmarks: frozenset[str]  # on which it was evaluated
+    evaluations: tuple[Mapping[str, Any], ...]  # of its final policy: rows with the columns EVALUATED
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raises DataError if `config` is not the run's, naming the fields that differ."""
@@ -35,6 +41,12 @@ class KeptRun:
                 f"{self.frames} keeps a finished run {self.name} with another configuration; different: "
                 f"{some_of(different)}. {OWN_FOLDER}"
             )
+
+
+def compared_digest(evaluation: Mapping[str, Any]) -> str:
+    """The checksum of COMPARED_KEYS. evaluation: a manifest, or what will be in one."""
+    compared = json.dumps([evaluation[key] for key in COMPARED_KEYS], sort_keys=True)
+    return hashlib.sha256(compared.encode()).hexdigest()[:12]
 
 
 def parquet_of(folder: Path) -> list[Path]:
@@ -99,14 +111,16 @@ def _read(folder: Path, _checksums: str) -> Mapping[str, KeptRun]:
         check_columns(file, parquet.read_schema(file).names, columns)
         return list(parquet.read_table(file, columns=list(columns)).to_pylist())
 
-    runs, benchmarks = rows("runs", "run", "config"), rows("benchmarks", "run", "benchmark")
-    by_run: dict[str, set[str]] = {}
-    for row in benchmarks:
-        by_run.setdefault(row["run"], set()).add(row["benchmark"])
-    return {
-        row["run"]: KeptRun(row["run"], folder, json.loads(row["config"]), frozenset(by_run.get(row["run"], ())))
-        for row in runs
-    }
+    by_run: dict[str, list[dict[str, Any]]] = {}
+    for row in rows("benchmarks", "run", "policy_version", *EVALUATED):
+        by_run.setdefault(row["run"], []).append(row)
+    kept = {}
+    for run in rows("runs", "run", "config", "policy_version"):
+        own = by_run.get(run["run"], [])
+        final = tuple(row for row in own if row["policy_version"] == run["policy_version"])
+        names = frozenset(row["benchmark"] for row in own)
+        kept[run["run"]] = KeptRun(run["run"], folder, json.loads(run["config"]), names, final)
+    return kept
 
 
 def _sums(folder: Path) -> str:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rtpo.errors import MachineError
 from rtpo.planning import preflight
 from rtpo.planning.memory import Saves
 from rtpo.planning.preflight import Gpu, gpus, notes, problems
+from rtpo.run import beside
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import Experiment, load_experiment
 from rtpo.run.lines import model_sha256
@@ -61,6 +63,7 @@ def test_nothing_is_missing_for_the_toy_and_nothing_is_made(results: Path, capsy
     assert problems(toy(results)) == problems(toy(results), here=True) == []
     arguments = ["main_table", *TOY, f"results={results}"]
     assert main([*arguments, "--here"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"python: {sys.executable}"
     assert main([*arguments, f"model.path={results}"]) == 1
     assert "model.path" in capsys.readouterr().err
     assert not results.exists()
@@ -139,12 +142,39 @@ def test_a_folder_of_another_configuration_or_model_is_refused(results: Path, tm
         assert "optimizer.lr" in sentence
 
     finish(folder, model)
-    preflight._weights_sha256.cache_clear()
+    beside._weights_sha256.cache_clear()
     assert problems(experiment) == []
     shutil.copyfile(PROJECT / "rtpo/toy/warm_start_knowledge/model.safetensors", model / "model.safetensors")
-    preflight._weights_sha256.cache_clear()
+    beside._weights_sha256.cache_clear()
     (sentence,) = problems(experiment)
     assert "model.safetensors" in sentence
+
+
+def test_an_evaluation_that_tables_would_refuse_beside_others_is_refused(results: Path) -> None:
+    """Beside kept frames, and beside an evaluation in a run's folder."""
+    kept = "main_table_toy_toy_math"
+    shutil.copytree(PROJECT / "results" / kept, results / kept)
+    assert problems(toy(results)) == []
+    for setting, field in (("samples=8", "samples was 4 and is 8"), ("limit=3", "panel.questions was 500 and is 3")):
+        (sentence,) = problems(toy(results), evaluation=[setting])
+        assert field in sentence
+    shutil.rmtree(results / kept)
+    experiment = toy(results)
+    folder = RunFolder(experiment.elements[0].run.folder)
+    folder.open(experiment.elements[0].run.as_dict())
+    folder.finish(
+        {"schema": 1, "ledger": {}, "policy_version": 3, "model_sha256": model_sha256(str(WARM_START))}, keep=1
+    )
+    evaluation = {"schema": 1, "benchmark": "toy_math", "samples": 4, "settings": {}, "limits": {}, "panel": {}}
+    file = folder.path / "toy_math" / "manifest.json"
+    file.parent.mkdir()
+    for version, field in (
+        (3, "temperature was 1.0 and is 0.6"),
+        (2, ""),
+    ):  # of the trained policy, and of an earlier one
+        own = {"decoding": {"temperature": 1.0}, "checkpoint": {"policy_version": version}}
+        file.write_text(json.dumps(evaluation | own))
+        assert [field in sentence for sentence in problems(toy(results))] == ([True] if field else [])
 
 
 def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Several runs of one command: all are checked before the first, one that fails stops no other, a stop ends all."""
 
 import logging
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from unittest.mock import Mock
 
 import pandas as pd
 import pytest
+from conftest import compose_config
 from local_backend import LocalBackend
 from whole_runs import overrides_in
 
@@ -18,7 +20,7 @@ from experiments import train
 from rtpo.errors import MachineError, Stopped
 from rtpo.run import cli
 from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.records import RunFolder
+from rtpo.run.records import JOURNAL, RunFolder
 
 SMALL = ("budget.rollouts=64", "budget.tasks_per_step=2", "task.held_out.count=4", "task.train.count=16")
 
@@ -78,6 +80,32 @@ def test_nothing_starts_where_one_run_is_refused(
     values = values.replace("null", "${project:}/rtpo/toy/warm_start_math")
     assert swept(monkeypatch, lambda _: pytest.fail("a run started"), *overrides_in(tmp_path, f"{field}={values}")) == 1
     assert words in capsys.readouterr().err
+
+
+def test_nothing_starts_where_a_folder_holds_a_run_with_other_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second run's own folder, or one beside both."""
+    for begun in (1, 5):
+        own = overrides_in(tmp_path / str(begun), "algorithm.label=rtpo")
+        other = compose_config(*own, f"seed={begun}", "optimizer.lr=0.1")
+        RunFolder(other.folder).open(other.as_dict())
+        (other.folder / JOURNAL).write_text("a charge\n")
+        assert swept(monkeypatch, lambda _: pytest.fail("a run started"), *own, "seed=0,1") == 1
+        assert "optimizer.lr was 0.1" in capsys.readouterr().err
+
+
+def test_no_run_starts_beside_kept_runs_with_other_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session, "open_backend", lambda _: pytest.fail("a backend opens"))
+    kept = "main_table_toy_toy_math"
+    shutil.copytree(PROJECT / "results" / kept, tmp_path / kept)
+    chosen = ("experiment=main_table", "profile=toy", "task=toy_math", "algorithm=grpo", "seed=7", "optimizer.lr=0.1")
+    monkeypatch.setattr(sys, "argv", ["train.py", *chosen, f"results={tmp_path}"])
+    assert train.main() == 1
+    assert "optimizer.lr was 0.0005 and is 0.1" in capsys.readouterr().err
+    assert not (tmp_path / kept / "grpo-seed7").exists()
 
 
 def test_a_run_that_fails_does_not_keep_the_next_from_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

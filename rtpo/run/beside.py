@@ -1,0 +1,80 @@
+"""Checks of a run's place under results/, before it starts: its own folder, and the runs beside it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rtpo.errors import DataError
+from rtpo.run.config import RunConfig
+from rtpo.run.differences import differences, fields_that_differ, some_of
+from rtpo.run.kept import COMPARED_KEYS, OWN_FOLDER, compared_digest, kept_run, kept_runs, places
+from rtpo.run.lines import model_sha256
+from rtpo.run.model_folder import check_same_model
+from rtpo.run.reading import read_manifest
+from rtpo.run.records import SCHEMA, RunFolder
+
+
+def check_place(run: RunConfig) -> None:
+    """Raise DataError if the run's folder, or its kept records, hold a run with another configuration or a finished run
+    of another model. Also if a run of the same experiment and label has different settings: tables would mix the two.
+    """
+    folder = RunFolder(run.folder)
+    if (run.folder / "config.yaml").exists() and folder.has_trained:
+        folder.check(run.as_dict())
+        if Path(run.model.path).is_dir() and folder.is_finished:
+            check_same_model(run, folder.manifest, _weights_sha256(run.model.path))
+    elif (kept := kept_run(run.folder)) is not None:
+        kept.check(run.as_dict())
+    for name, config in _beside(run).items():
+        if different := differences(config, run.as_dict()):
+            raise DataError(
+                f"{name} in {run.results} has the same label and experiment, and tables would mix the two; "
+                f"different: {some_of(different)}. {OWN_FOLDER}"
+            )
+
+
+def _beside(run: RunConfig) -> dict[str, Mapping[str, Any]]:
+    """The configurations of the runs of the same experiment and label with other seeds, kept or in folders."""
+    configs = {kept.name: kept.config for place in places(run.folder) for kept in kept_runs(place).values()}
+    for file in sorted(run.folder.parent.glob(f"{run.label}-seed*/config.yaml")):
+        if RunFolder(file.parent).has_trained:
+            configs[f"{file.parent.parent.name}/{file.parent.name}"] = RunFolder(file.parent).config
+    label = f"{run.folder.parent.name}/{run.label}"
+    own = f"{run.folder.parent.name}/{run.folder.name}"
+    return {name: config for name, config in configs.items() if name.rpartition("-seed")[0] == label and name != own}
+
+
+def check_evaluation(folder: Path, planned: Mapping[str, Any]) -> None:
+    """Raise DataError if a trained policy in an experiment's folder was evaluated on the same benchmark with other
+    settings: no table holds both. planned: a manifest's fields `benchmark` and COMPARED_KEYS."""
+    for name, benchmark, known, digest in _evaluations(folder):
+        if benchmark == planned["benchmark"] and digest != compared_digest(planned):
+            different = sorted(fields_that_differ(known, {key: planned[key] for key in known}, is_finished=True))
+            raise DataError(
+                f"{name} in {folder.parent} was evaluated differently on {benchmark}, and tables would mix the two; "
+                f"different: {some_of(different) or 'its questions, limits or tools'}. {OWN_FOLDER}"
+            )
+
+
+def _evaluations(folder: Path) -> Iterator[tuple[str, str, Mapping[str, Any], str]]:
+    """The evaluations of final policies in an experiment's folder, kept or in folders: run, benchmark, settings as far
+    as they are recorded, and checksum (`compared_digest`)."""
+    for place in places(folder / "run"):
+        for kept in kept_runs(place).values():
+            for row in kept.evaluations if kept.name.startswith(f"{folder.name}/") else ():
+                settings = {"samples": row["samples"], "decoding": json.loads(row["decoding"])}
+                yield kept.name, row["benchmark"], settings | {"panel": {"questions": row["questions"]}}, row["alike"]
+    for file in sorted(folder.glob("*/*/manifest.json")):
+        run = RunFolder(file.parents[1])
+        if run.is_finished:
+            evaluation = read_manifest(file, SCHEMA, ("benchmark", "checkpoint", *COMPARED_KEYS))
+            if evaluation["checkpoint"].get("policy_version") == run.manifest.get("policy_version"):
+                settings = {key: evaluation[key] for key in COMPARED_KEYS}
+                yield f"{folder.name}/{run.path.name}", evaluation["benchmark"], settings, compared_digest(evaluation)
+
+
+@cache
+def _weights_sha256(folder: str) -> dict[str, str]:
+    return model_sha256(folder)
