@@ -178,7 +178,6 @@ def run_one(launch: Launched, index: int) -> None:
     if job is not None:
         check_progress(launch.logs / f"{job}_{index}.starts", progress(element))
     run_element(launch, index, StopRequest())
-    print(f"records: {element.run.folder}")
 
 
 def run_all(launch: Launched) -> int:

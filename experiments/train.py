@@ -43,13 +43,7 @@ def configured(tree: DictConfig) -> RunConfig:
 
 
 def train_one(config: RunConfig) -> None:
-    folder = train(config, StopRequest())
-    ledger = folder.manifest["ledger"]
-    print(f"records: {folder.path}")
-    print(
-        f"rollouts: {ledger['rollouts']} of {ledger['budget']['rollouts']}; "
-        f"optimizer steps: {ledger['optimizer_steps']}"
-    )
+    train(config, StopRequest())
 
 
 @command

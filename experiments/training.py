@@ -59,6 +59,13 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
                 with stop.listening(config.save.grace), disk_errors(folder.path):
                     Run(config, folder, harness, train_tasks, held_out, state, stop, track).train()
                 track.finish(folder.manifest)
+    ledger = folder.manifest["ledger"]
+    print(f"records: {folder.path}")
+    print(
+        f"rollouts: {ledger['rollouts']} of {ledger['budget']['rollouts']}; "
+        f"optimizer steps: {ledger['optimizer_steps']}",
+        flush=True,
+    )
     return folder
 
 

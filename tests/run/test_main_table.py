@@ -59,6 +59,7 @@ def test_an_element_is_killed_and_begun_again_beside_the_committed_frames(
     assert run_main_table(*trial) == 0
     printed = capsys.readouterr().out
     assert f"resuming {killed.run.folder}" in printed
+    assert printed.count("; optimizer steps: ") == len(METHODS)
     assert f"complete: {len(METHODS)} of {len(METHODS)} elements" in printed
     manifests = [RunFolder(each.run.folder).manifest for each in (killed, other)]
     assert [manifest["resumed"] for manifest in manifests] == [1, 0]
