@@ -260,14 +260,23 @@ def _by_value(runs: Mapping[str, pd.DataFrame]) -> list[str]:
 def _check_alike(runs: pd.DataFrame) -> None:
     twins = runs[runs.duplicated(["experiment", "seed"], keep=False)]
     if len(twins):
-        raise DataError(f"{' and '.join(twins['run'])} have the same label and seed: delete one.")
+        raise DataError(f"{' and '.join(twins['run'])} have the same label and seed: {_apart(twins)}")
     ignored = tuple(f"{field}." for field in OWN_SETTINGS)
     first, *others = [{**_flat(row.config), "model_sha256": row.model_sha256} for row in runs.itertuples()]
     for name, other in zip(runs["run"].iloc[1:], others, strict=True):
         compared = (key for key in sorted(first.keys() | other.keys()) if not f"{key}.".startswith(ignored))
         if different := [key for key in compared if not is_same(first.get(key), other.get(key))]:
             what = "; ".join(f"{key}, {first.get(key)!r} and {other.get(key)!r}" for key in different)
-            raise DataError(f"{runs['run'].iloc[0]} and {name} have one label and differ in {what}: label them apart.")
+            raise DataError(f"{runs['run'].iloc[0]} and {name} have one label and differ in {what}: {_apart(runs)}")
+
+
+def _apart(runs: pd.DataFrame) -> str:
+    """What to do with finished runs that no table can hold together."""
+    where = " and ".join(dict.fromkeys(runs["experiment"]))
+    return (
+        f"no table can hold both. Move the folder of one out of {where}, and train it again with algorithm.label=NAME "
+        "or experiment_name=NAME."
+    )
 
 
 @lru_cache(maxsize=2048)
