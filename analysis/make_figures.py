@@ -22,6 +22,7 @@ from analysis.figures.runs import draw_run, draw_training, training_figure
 from analysis.load import experiment, groups
 from analysis.plots import every_format, is_stale, save
 from analysis.tables import report_stale
+from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command, folder
 from rtpo.run.config import PROJECT
 
@@ -67,8 +68,12 @@ def draw_figures(sources: list[Source], names: list[str], output: Path) -> list[
     files = []
     for source in sources:
         for name in names:
-            if source.tasks:
-                files += save(partial(FIGURES[name], source), every_format(output, f"paper_{name}_{source.profile}"))
+            try:
+                if source.tasks:
+                    draw = partial(FIGURES[name], source)
+                    files += save(draw, every_format(output, f"paper_{name}_{source.profile}"))
+            except DataError as error:
+                print(f"{name}, profile {source.profile}: {error}", file=sys.stderr)
         if not source.tasks:
             print(f"{source.profile}: not run; {source.command}")
     return files

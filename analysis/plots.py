@@ -221,7 +221,7 @@ def from_left(axes: Axes) -> None:
     axes.set_xlim(-0.03 * right, 1.05 * right)
 
 
-def not_recorded(axes: Axes) -> None:
-    """Write "not recorded" in place of lines."""
+def no_curve(axes: Axes) -> None:
+    """Write "no curve" in place of lines: nothing is recorded, or a single point."""
     axes.set_axis_off()
-    axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", color="0.35")
+    axes.text(0.5, 0.5, "no curve", transform=axes.transAxes, ha="center", color="0.35")

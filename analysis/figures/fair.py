@@ -34,5 +34,7 @@ def draw_gains(estimated: Sequence[Comparison]) -> Figure:
     axes.axvline(0, color="0.5", linewidth=0.7)
     axes.set_yticks(range(len(shown)), [title_of(each.configuration) for each, _ in shown])
     figure.suptitle("Three toy walks, each method at one searched rate", fontsize=7)
-    figure.supxlabel(f"Success at T = 0.6 gained over exact GRPO, points (grey: predicted).\n{TOY_SCALE}", fontsize=6.5)
+    note = "Success at T = 0.6 gained over exact GRPO, points (grey: predicted).\n"
+    note += "Exact GRPO has one mini-batch, and RTPO at its best four.\n"
+    figure.supxlabel(f"{note}{TOY_SCALE}", fontsize=6.5)
     return figure

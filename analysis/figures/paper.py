@@ -88,7 +88,8 @@ def _in_order(rows: Mapping[str, Row]) -> dict[str, Row]:
 
 
 def consistency(source: Source) -> Figure:
-    """fig:two_results: ratio and KL by data step, one column per task."""
+    """fig:two_results: ratio and KL by data step, one column per task. A task whose runs have a single step is left
+    out; raises DataError if all have."""
     rows, is_paper = source.rows(), source.profile == PAPER
 
     def panel(task: str, row: Row, column: str, what: str, span: tuple[float, float]) -> Panel:
@@ -99,7 +100,11 @@ def consistency(source: Source) -> Figure:
         return Panel(f"{TASKS[task]}: {what}", lines, x, framed=[*readings, plots.around(*span)])
 
     kinds = (("ratio", "ratio", RATIO), ("kl", "KL, nats a token", KL))
-    panels = [[panel(task, row, *kind) for task, row in rows.items()] for kind in kinds]
+    columns = {task: [panel(task, row, *kind) for kind in kinds] for task, row in rows.items()}
+    rows = {task: rows[task] for task in rows if any(len(line.values) > 1 for line in columns[task][0].lines)}
+    if not rows:
+        raise DataError(f"{', '.join(columns)}: a single data step gives no curve to draw.")
+    panels = [list(row) for row in zip(*(columns[task] for task in rows), strict=True)]
     stated = [(Line2D([], [], marker="o", markeredgecolor="0.3", **HOLLOW), "stated in the paper")] if is_paper else []
     bands = [plots.band()] if max(_seeds(rows)) > 1 else []
     return plots.sheet(panels, 1.75, _about(source, rows), [*_legend(rows), *stated, *bands])

@@ -111,10 +111,12 @@ def run_figure(frames: Frames) -> Figure:
     same_range = partial(Axes.set, xlim=(-0.04 * used, 1.04 * used))
     shown = []
     for panel in panels:
-        is_recorded = any(len(line.values) for line in panel.lines)
-        shown.append(replace(panel, framed=[*(panel.framed if is_recorded else [plots.not_recorded]), same_range]))
-    entries = [plots.handle(_look(place), title=f"(h) {phase[8:]}") for phase, place in phases.items()]
-    return plots.sheet([shown[:4], shown[4:]], 2.2, _note(frames), entries, columns=len(entries))
+        if not any(len(line.values) > 1 for line in panel.lines):
+            panel = replace(panel, lines=(), framed=[plots.no_curve])
+        shown.append(replace(panel, framed=[*panel.framed, same_range]))
+    drawn = phases if shown[-1].lines else {}
+    entries = [plots.handle(_look(place), title=f"(h) {phase[8:]}") for phase, place in drawn.items()]
+    return plots.sheet([shown[:4], shown[4:]], 2.2, _note(frames), entries, columns=max(1, len(entries)))
 
 
 def _note(frames: Frames) -> str:

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from synthetic_runs import answers, step, update, write_run
 
 from analysis.figures.paper import FIGURES, PAPER, profiles
-from analysis.figures.runs import training_figure
+from analysis.figures.runs import run_figure, training_figure
 from analysis.load import experiment, groups
-from analysis.looks import styles
+from analysis.looks import LOOKS, styles
 from analysis.make_figures import main
 from analysis.plots import is_stale, save
 from analysis.stats import wilson
@@ -21,10 +21,10 @@ from rtpo.errors import DataError
 VARIANTS = ("rtpo,lr=0.1", "rtpo,lr=0.2", "rtpo_clip_high", "rtpo_g4", "grpo_exact_lr0.001")
 
 
-def write_curves(results: Path, label: str, task: str, kl: float = 0.1) -> None:
-    """A run of the main table at the paper's scale, with two steps."""
-    steps = [step(place, 10 * place, 0.5, [update(10, kl, 0.5)]) for place in (1, 2)]
-    held_out = [*answers("before", "sampled", {"q": [0.0]}), *answers("after", "sampled", {"q": [1.0]}, 2)]
+def write_curves(results: Path, label: str, task: str, kl: float = 0.1, count: int = 2) -> None:
+    """A run of the main table at the paper's scale, with `count` steps."""
+    steps = [step(place, 10 * place, 0.5, [update(10, kl, 0.5)]) for place in range(1, count + 1)]
+    held_out = [*answers("before", "sampled", {"q": [0.0]}), *answers("after", "sampled", {"q": [1.0]}, count)]
     manifest, experiment = {"profile": PAPER, "task": task}, f"main_table_{PAPER}_{task}"
     write_run(results, label, 0, steps, held_out, manifest=manifest, experiment=experiment)
 
@@ -86,6 +86,10 @@ def test_a_method_has_its_colour_and_marker_whatever_its_label_and_lines_differ(
         assert (several[label].colour, several[label].marker) == (alone[method].colour, alone[method].marker)
     looks = [(look.colour, look.marker, look.line) for look in several.values()]
     assert len(set(looks)) == len(looks)
+    assert len(set(map(str, LOOKS.values()))) == len(LOOKS)
+    for method in ("arpo", "tree_grpo"):
+        exact, flattened = (styles([label])[label] for label in (f"{method}_exact", method))
+        assert (exact.colour, exact.marker) == (flattened.colour, flattened.marker)
 
 
 def test_panels_of_one_point_are_left_out_and_a_batch_of_one_run_has_a_band(tmp_path: Path) -> None:
@@ -99,6 +103,15 @@ def test_panels_of_one_point_are_left_out_and_a_batch_of_one_run_has_a_band(tmp_
     assert axes.get_title().endswith("Success, %")
     with pytest.raises(DataError, match="rtpo-seed0"):
         training_figure(groups(experiment(tmp_path, "short")))
+    one_step = experiment(tmp_path, "quickstart")
+    assert [axes.axison for axes in run_figure(one_step).axes] == [True] + 7 * [False]
+    assert not any(axes.lines for axes in run_figure(one_step).axes[1:])
+    write_curves(tmp_path, "grpo", "math_paper", count=1)
+    with pytest.raises(DataError, match="single data step"):
+        FIGURES["consistency"](profiles(tmp_path)[0][0])
+    assert main(["--results", str(tmp_path)]) == 0
+    write_curves(tmp_path, "grpo", "search_paper")
+    assert len(FIGURES["consistency"](profiles(tmp_path)[0][0]).axes) == 2
     success, *_ = training_figure(groups(experiment(tmp_path, "long"))).axes
     (band,) = [each for each in success.collections if isinstance(each, PolyCollection)]
     low, high = wilson(0.5, 8)
