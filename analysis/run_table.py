@@ -30,7 +30,7 @@ ABLATIONS, BASES = "ablations_", ("main_table_", "drift_")
 follows"""
 CONTEXTS = ["rollout_context", "training_context"]
 CAPTION = "Success in percent; brackets: 95 % intervals (docs/results/metrics.md)."
-TOY = " Toy scale, not the paper's results."
+TOY = "; toy scale, not the paper's results"
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
             notes.append(f"No finished run of {'; '.join(lacking)}.")
     if begun := [folder.name for folder in unfinished(results / name)]:
         notes.append(f"Left out, because not finished: {', '.join(begun)}.")
-    return _table(f"{name}_runs", f"Runs of {name}.", list(rows.values()), columns, notes)
+    return _table(f"{name}_runs", f"Runs of {name}", list(rows.values()), columns, notes)
 
 
 def folder_table(folders: Sequence[Path], columns: Sequence[str] = ()) -> Table:
@@ -164,7 +164,7 @@ def folder_table(folders: Sequence[Path], columns: Sequence[str] = ()) -> Table:
     names = list(frames.runs["experiment"].unique())
     rows = [group for name in names for group in groups(frames.where(experiment=name)).values()]
     notes = [f"Left out, because not finished: {', '.join(folder.name for folder in begun)}."] if begun else []
-    return _table("runs", f"Runs of {', '.join(names)}.", rows, columns, notes)
+    return _table("runs", f"Runs of {', '.join(names)}", rows, columns, notes)
 
 
 def _table(
@@ -193,12 +193,13 @@ def _table(
     if "method" in keys and frame.iloc[:, : len(label_columns)].astype(str).duplicated().any():
         frame.insert(1, "Label", [f"`{group.label}`" for group in rows])
         label_columns["Label"] = []
-    best = [COLUMNS[key].title for key in BEST if COLUMNS[key].title in frame]
+    # an interval of one seed says nothing about other seeds
+    best = [COLUMNS[key].title for key in BEST if COLUMNS[key].title in frame and min(counts) > 1]
     frame = tables.bold_best(frame, best)
-    seeds = f" {counted(counts[0], 'seed')} each." if len(set(counts)) == 1 else ""
+    seeds = f", {counted(counts[0], 'seed')} each" if len(set(counts)) == 1 else ""
     toy = TOY if all(group.runs["profile"].iloc[0] == "toy" for group in rows) else ""
-    all_notes = (*_about_cells(frame, rows, counts), *notes)
-    caption = f"{title_of_table} {CAPTION}{seeds}{toy}"
+    all_notes = (*_about_cells(frame, rows, counts, not columns), *notes)
+    caption = f"{title_of_table}{seeds}{toy}. {CAPTION}"
     return Table(name, frame, caption, all_notes, max(1, len(label_columns)))
 
 
@@ -215,7 +216,9 @@ def _labels(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
     return columns
 
 
-def _about_cells(frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[int]) -> Iterator[str]:
+def _about_cells(
+    frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[int], has_benchmarks: bool
+) -> Iterator[str]:
     """Notes on models and tasks, on methods, on intervals of one seed, and on answers that are left out because they
     could not be graded."""
     models = dict.fromkeys(model for group in rows for model in group.runs["model"])
@@ -232,6 +235,10 @@ def _about_cells(frame: pd.DataFrame, rows: Sequence[Frames], counts: Sequence[i
             asked, graded = int(part["samples"].sum()), int(part["graded"].sum())
             if graded < asked:
                 what = f"{asked - graded:,} of {counted(asked, 'answer')} {when} training ({mode})"
+                yield f"Ungradable, and left out: {what} of {title_of(group.label)}."
+        for evaluations, _, played in _evaluated(group) if has_benchmarks else ():
+            if ungraded := int(played["reward"].isna().sum()):
+                what = f"{ungraded:,} of {counted(len(played), 'answer')} on {evaluations['benchmark'].iloc[0]}"
                 yield f"Ungradable, and left out: {what} of {title_of(group.label)}."
 
 
@@ -251,13 +258,10 @@ def _benchmarks(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
     """A column for each benchmark and decoding of final policies: pass@1 over the questions graded in all runs."""
     columns: dict[str, list[Cell]] = {}
     for place, group in enumerate(rows):
-        final = group.benchmarks.merge(group.runs[["run", "policy_version"]], on=["run", "policy_version"])
-        for (benchmark, decoding), evaluations in final.groupby(["benchmark", "decoding"]):
-            if evaluations["alike"].nunique() > 1:
-                raise DataError(f"{', '.join(evaluations['run'])} were evaluated differently on {benchmark}.")
-            runs = group.select(evaluations["run"])
-            answers = runs.answers[(runs.answers["benchmark"] == benchmark) & runs.answers["reward"].notna()]
-            shares = (answers["reward"] == 1).groupby([answers["run"], answers["question"]]).mean().unstack()
+        for evaluations, runs, answers in _evaluated(group):
+            benchmark, decoding = evaluations.iloc[0][["benchmark", "decoding"]]
+            graded = answers[answers["reward"].notna()]
+            shares = (graded["reward"] == 1).groupby([graded["run"], graded["question"]]).mean().unstack()
             shares = shares.loc[runs.names].dropna(axis="columns").astype(float)
             strata = list(runs.runs["experiment"])
             share = interval(shares.to_numpy(), strata=strata, share=True) if shares.size else None
@@ -265,6 +269,16 @@ def _benchmarks(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
             title = f"{benchmark} pass@1, {decoding_text(json.loads(str(decoding)))}, {size}"
             columns.setdefault(title, [NOT_RUN] * len(rows))[place] = percent_cell(share)
     return columns
+
+
+def _evaluated(group: Frames) -> Iterator[tuple[pd.DataFrame, Frames, pd.DataFrame]]:
+    """By benchmark and decoding, the evaluations of final policies: rows of `benchmarks`, runs and answers."""
+    final = group.benchmarks.merge(group.runs[["run", "policy_version"]], on=["run", "policy_version"])
+    for (benchmark, _), evaluations in final.groupby(["benchmark", "decoding"]):
+        if evaluations["alike"].nunique() > 1:
+            raise DataError(f"{', '.join(evaluations['run'])} were evaluated differently on {benchmark}.")
+        runs = group.select(evaluations["run"])
+        yield evaluations, runs, runs.answers[runs.answers["benchmark"] == benchmark]
 
 
 def decoding_text(decoding: Mapping[str, float]) -> str:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latex import compile_latex
-from synthetic_runs import answers, step, update, write_run
+from synthetic_runs import answers, episode, step, update, write_evaluation, write_run
 
 from analysis import make_tables
 from analysis.looks import NOTES, TITLES
@@ -44,7 +44,7 @@ def test_cells_are_what_the_records_say(results: Path) -> None:
     assert grpo["After"].startswith("50.0 [")
     # means over steps: kl of 0.1 and 0.2, ties of a half and a quarter
     assert (rtpo["KL"], rtpo["Ratio"], rtpo["Zero advantages, %"]) == ("0.1500", "0.861", "37.5")
-    assert "Greedy" not in table.header
+    assert not any("Greedy" in title for title in table.header)
     with pytest.raises(ConfigError, match="ratio"):
         run_table(results, "quickstart", ["rato"])
 
@@ -73,6 +73,24 @@ def test_bold_are_all_of_the_best_where_intervals_set_them_apart(cells: list[Any
     column = [cell if isinstance(cell, str) else Number(cell[0], cell[1], cell[2], scale=100) for cell in cells]
     frame = bold_best(pd.DataFrame({"After": column}, dtype=object), ["After"])
     assert [isinstance(cell, Number) and cell.is_bold for cell in frame["After"]] == bold
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_intervals_of_one_seed_say_so_and_set_nothing_apart(tmp_path: Path, seeds: int) -> None:
+    for label, seed in itertools.product(("rtpo", "grpo"), range(seeds)):
+        questions = {str(question): [float(label == "rtpo")] for question in range(20)}
+        write_run(tmp_path, label, seed, STEPS, answers("after", "sampled", questions))
+    table = run_table(tmp_path, "quickstart")
+    assert any("1 seed" in note for note in table.notes) == (seeds == 1)
+    assert [cell.is_bold for cell in table.frame["After"]] == [seeds > 1, False]
+
+
+def test_greedy_success_is_shown_before_and_after(tmp_path: Path) -> None:
+    greedy = [*answers("before", "greedy", {"a": [0.0]}), *answers("after", "greedy", {"a": [1.0]})]
+    write_run(tmp_path, "rtpo", 0, STEPS, greedy)
+    for shown in (table := run_table(tmp_path, "quickstart"), short(table)):
+        cells = dict(zip(shown.header, shown.rows[0], strict=True))
+        assert (cells["Greedy, before"], cells["Greedy, after"]) == ("0.0", "100.0")
 
 
 @given(st.lists(st.sampled_from([*TITLES, *LABELS]), min_size=1, max_size=6, unique=True), st.integers(1, 2))
@@ -117,11 +135,13 @@ def test_a_method_with_a_note_has_it_under_its_table(results: Path) -> None:
 
 def test_what_could_not_be_graded_is_said(tmp_path: Path) -> None:
     after = answers("after", "sampled", {"a": [None, None], "b": [None, None]})
-    write_run(tmp_path, "rtpo", 0, STEPS, after)
+    run = write_run(tmp_path, "rtpo", 0, STEPS, after)
+    played = [episode(reward) | {"uid": "a", "sample": sample} for sample, reward in enumerate((None, None, 1.0))]
+    write_evaluation(run, "aime24", played)
     write_run(tmp_path, "grpo", 0, STEPS, answers("after", "sampled", {"a": [1.0, None], "b": [0.0, 0.0]}))
     table = run_table(tmp_path, "quickstart")
     assert dict(zip(table.header, table.rows[0], strict=True))["After"] == NO_VALUE
-    for counts in ("4 of 4", "1 of 4"):
+    for counts in ("4 of 4", "1 of 4", "2 of 3 answers on aime24"):
         assert sum(counts in note for note in short(table).notes) == 1
 
 
