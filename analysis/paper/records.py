@@ -109,6 +109,11 @@ class Records:
                 raise DataError(f"{names} were evaluated differently on {benchmark}: evaluate them with one setting.")
         return Condition(folder, task, groups(frames), evaluations)
 
+    def own_models(self, experiment: str, role: str) -> list[str]:
+        """The models that runs began from, without that of the experiment's configuration."""
+        names = [name for group in self.condition(experiment, role).groups.values() for name in group.runs["model"]]
+        return [name for name in dict.fromkeys(names) if name != _composed(experiment, self.profile, role).model.name]
+
     def outcomes(self, cells: Mapping[str, Cell]) -> Mapping[str, Outcome]:
         """The number of each cell of a table, or why it is missing, by place."""
 

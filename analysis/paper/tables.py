@@ -152,6 +152,9 @@ class PaperTable:
         if (cells["verdict"] == NOT_RUN).any():
             yield f"Not run: {load_plans().commands(self.plan.experiments, self.records.profile)}"
         places = cells.loc[cells["metric"] != "", ["experiment", "task"]].drop_duplicates()
+        for place in places.itertuples(index=False) if not self.is_paper else ():
+            if models := self.records.own_models(*place):
+                yield f"Trained: {', '.join(models)}, on {self.records.condition(*place).task}."
         conditions = [self.records.condition(*place) for place in places.itertuples(index=False)]
         if left_out := [name for each in conditions for name in each.left_out]:
             yield f"Left out, because incomplete: {', '.join(left_out)}."

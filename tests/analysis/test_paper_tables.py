@@ -152,6 +152,13 @@ def test_a_table_is_laid_out_as_in_the_paper(tables: Mapping[str, PaperTable]) -
     assert ("", "ours", *shown) in {row[:5] for row in table.rows}
 
 
+def test_a_toy_table_names_models_that_are_not_the_experiment_s(tmp_path: Path) -> None:
+    for label, model in (("rtpo", "mine"), ("grpo", "toy_math_warm_start")):
+        write_run(tmp_path, label, 0, STEPS, [], manifest={"model": model}, experiment="main_table_toy_toy_math")
+    notes = planned(tmp_path)["math_knowledge_toolcall_results_toy"].layout.notes
+    assert [note for note in notes if "Trained" in note] == ["Trained: mine, on toy_math."]
+
+
 def test_a_toy_table_names_the_paper_s_and_does_not_take_its_caption(tmp_path: Path) -> None:
     """Neither the paper's models nor its benchmarks are in a caption of toy rows."""
     toy = [table for name, table in planned(tmp_path).items() if name.endswith("_toy")]
