@@ -111,6 +111,16 @@ def test_the_folder_is_a_model_and_is_not_written_over(
     assert {file: file.stat().st_mtime_ns for file in out.iterdir()} == before
 
 
+def test_the_card_names_an_own_model(results: Path, model: Any, tmp_path: Path) -> None:
+    own = shutil.copytree(WARM_START, tmp_path / "my_own_model")
+    config = compose_config(f"results={results}", f"model.path={own}")
+    folder = RunFolder(config.folder)
+    folder.open(config.as_dict())
+    save(folder, model.state_dict())
+    export(folder.path, tmp_path / "out")
+    assert "base_model: my_own_model\n" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_halved_weights_in_several_files_are_evaluated(
     run: RunFolder, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

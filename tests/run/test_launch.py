@@ -19,7 +19,7 @@ from trees import differences
 from analysis.run_table import run_table
 from experiments import launch, launched, submission
 from rtpo.data.registry import REGISTRY
-from rtpo.errors import ConfigError
+from rtpo.errors import ConfigError, MachineError
 from rtpo.run.building import leaves
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
@@ -125,6 +125,21 @@ def test_a_wrong_name_or_field_is_refused_by_its_name() -> None:
     ):
         with pytest.raises(ConfigError, match=re.escape(named)):
             load_experiment(name, [override])
+
+
+def test_an_element_that_fails_does_not_keep_the_next_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+
+    def train(run: RunConfig, _: object) -> None:
+        ran.append(run.label)
+        raise MachineError("the engine died.")
+
+    monkeypatch.setattr(launch, "train", train)
+    chosen = ("profile=toy", "task=toy_math", "algorithm=grpo,rtpo", "seed=0", f"results={tmp_path}")
+    assert launch.main(["run", "main_table", *chosen]) == 1
+    assert ran == ["grpo", "rtpo"]
 
 
 def test_trials_are_not_in_the_papers_tables() -> None:
