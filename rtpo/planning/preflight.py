@@ -64,7 +64,8 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     planned, refused = _evaluation(experiment.elements, evaluation)
     benchmarks = [*planned.benchmarks.values()] if planned else []
     faults += refused
-    places = {(element.run.folder.parent, name) for element in experiment.elements for name in element.benchmarks}
+    evaluations = [(each.run, name) for each in experiment.elements for name in each.benchmarks]
+    places = {(run.folder.parent, name) for run, name in evaluations if not _is_evaluated(run, name)}
     for folder, name in sorted(places) if planned else ():
         faults += _refusals(_check_evaluation, folder, name, planned)
     tasks = [run.task for run in runs]
@@ -116,6 +117,15 @@ def _is_done(run: RunConfig) -> bool:
     """Whether the run is finished. Damaged records count as not finished: another check reports them."""
     with suppress(DataError):
         return RunFolder(run.folder).is_finished or kept_run(run.folder) is not None
+    return False
+
+
+def _is_evaluated(run: RunConfig, benchmark: str) -> bool:
+    """Whether the trained run's evaluation on a benchmark is recorded. Damaged records count as none, as above."""
+    with suppress(DataError):
+        kept = kept_run(run.folder)
+        is_kept = kept is not None and benchmark in kept.benchmarks
+        return is_kept or (run.folder / benchmark / "manifest.json").exists()
     return False
 
 

@@ -18,7 +18,7 @@ from rtpo.planning.preflight import problems
 from rtpo.run.experiments import load_experiment
 from rtpo.run.records import RunFolder
 
-STEPS = [step(1, 28, 0.5, [update(10, 0.1, 0.5)])]
+STEPS = [step(place, 28 * place, 0.5, [update(10, 0.1, 0.5)]) for place in (1, 2)]
 EVALUATIONS = answers("before", "sampled", {"a": [1.0, 0.0], "b": [None, 0.0]})
 TASK = "main_table_toy_toy_math"
 ONE = ("profile=toy", "task=toy_math", "algorithm=grpo")
@@ -118,7 +118,10 @@ def test_an_empty_manifest_is_damage_and_no_finished_run(tmp_path: Path) -> None
     assert "damaged" in following.status({folder: ()}, {})
 
 
-def test_a_kept_run_is_done_and_binds_the_settings_of_others(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kept_run_is_done_and_binds_the_settings_of_others(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(results.parent)
     kept = kept_elements(results, *ONE, "seed=0")
     assert not kept.incomplete
     assert launched.load("main_table", [*ONE, "seed=7", f"results={results}"]).incomplete
@@ -130,7 +133,7 @@ def test_a_kept_run_is_done_and_binds_the_settings_of_others(results: Path, caps
         assert launch.main(["run", "main_table", *whole]) == 1
         refusal = capsys.readouterr().err
         assert "optimizer.lr" in refusal
-        remedy = refusal.partition(": '")[2].partition("'")[0]  # as one would type it
+        remedy = refusal.strip().rpartition(" ")[2].rstrip(".")  # as one would type it
         assert problems(load_experiment("main_table", [*whole, remedy])) == []
 
 
