@@ -175,7 +175,10 @@ def from_folder_or_hub(where: str) -> Source:
         config = AutoConfig.from_pretrained(where)
         architecture_of(config)
         tokenizer = AutoTokenizer.from_pretrained(where)
-        model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
+        loading: Any = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, output_loading_info=True)
+        model, told = loading
+        if missing := sorted(told["missing_keys"]):  # the loader draws them at random, and only warns
+            raise ValueError(f"it has no {missing[0]}")
         licence = _licence_in(Path(where)) if is_folder else _licence_on_hub(where)
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
         raise DataError(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from byte_tokenizer import MARKUP, byte_tokenizer
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
 from experiments.prepare_model import main
@@ -101,6 +102,12 @@ def test_a_model_that_fails_a_check_or_is_interrupted_leaves_nothing(
     (without / "tokenizer.json").write_text(text)
     assert prepared("--from", without, "--output", models / "b") == 1
     assert "<|endoftext|>" in capsys.readouterr().err
+    headless = source(tmp_path / "headless")
+    weights = load_file(headless / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, headless / "model.safetensors", metadata={"format": "pt"})
+    assert prepared("--from", headless, "--output", models / "d") == 1
+    assert "it has no lm_head.weight" in capsys.readouterr().err
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     assert prepared("--from", source(tmp_path / "whole"), "--output", models / "c") == 130
     assert not models.exists() or not list(models.iterdir())
