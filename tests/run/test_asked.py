@@ -109,7 +109,8 @@ def test_an_answer_that_could_not_be_graded_has_no_reward(tmp_path: Path) -> Non
     for file in ("evaluations.jsonl", "paths.jsonl"):
         graded = {(line["grade"], line["reward"]) for line in lines(folder.path, file)}
         assert graded == {("ungradable", None)}
-    assert all("the grader was killed" in line["alarm"] for line in lines(folder.path, "steps.jsonl"))
+    alarms = [line["alarm"] for line in lines(folder.path, "steps.jsonl")]
+    assert all("8 of 8 rewards" in alarm and "the grader was killed" in alarm for alarm in alarms)
 
 
 @pytest.mark.parametrize("limit", [None, 4])
