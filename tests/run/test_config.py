@@ -52,7 +52,7 @@ REFUSED = """
     optimizer.betas=[1,0.9] optimizer.betas=[0.9,-0.1] optimizer.weight_decay=-1 profile.scored_share=1.1
     profile.check_trees=1e-4 experiment_name=../x algorithm.label=a/b optimizer.lr=nan sampling.temperature=-inf
     budget.rollouts=99999999999999999999999 seed=9007199254740993 +verl.trainer.x.y=[nan] +verl.z=9007199254740993
-    profile.track=[abacus] results= data= model.path= model.name=
+    profile.logical_cpus=3 profile.track=[abacus] results= data= model.path= model.name=
 """
 VERL = "verl.actor_rollout_ref"
 ROLLOUT = f"{VERL}.rollout"
@@ -108,6 +108,10 @@ def test_what_the_refused_is_next_to_is_taken() -> None:
         f"profile=a100x8 algorithm=rtpo_sync_kl {ROLLOUT}.free_cache_engine=false",
         *(f"profile=a100x8 algorithm=arpo algorithm.top_logprobs=30 {most}={count}" for count in (30, -1)),
         f"profile=a100x8 {most}=0",
+        "budget.rollouts=0",
+        "profile.logical_cpus=4",
+        f"++{VERL}.actor.optim.lr_warmup_steps_ratio=0 {VERL}.actor.optim.total_training_steps=60 "
+        "budget.optimizer_steps=70",
     ):
         compose_config(*overrides.split())
     assert rollout_sampling(compose_config("budget.rollouts=28")) == Sampling(1.0, 1.0, -1)
