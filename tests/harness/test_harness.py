@@ -92,6 +92,8 @@ def test_free_rollouts_change_no_seed_of_the_others() -> None:
             harness.rollout(TASKS[:2], n=2, role=Role.CHAIN)
         requests = harness.engine.requests
         assert any(request.session.startswith("free.") for request in requests) is with_free
+        assert harness.step_log.free_calls == 3 * with_free
+        assert {request.sampling.top_logprobs for request in requests} == {0}
         return sorted((each.session, each.seed) for each in requests if not each.session.startswith("free."))
 
     assert charged(with_free=True) == charged(with_free=False)
@@ -130,7 +132,9 @@ def test_scores_are_the_present_policys_and_the_reference_the_initial_ones() -> 
     rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
     for values, row in zip(harness.score(rows), rows, strict=True):
         np.testing.assert_array_equal(values, row.rollout_logprobs[row.mask])
-    harness.update(rows, TokenClip())
+    update = harness.update(rows, TokenClip(), scores=True)
+    for values, row in zip(update.scores, rows, strict=True):
+        np.testing.assert_array_equal(values, row.rollout_logprobs[row.mask])
     scored = harness.ledger.scored_tokens
     reference = harness.reference(rows)
     assert harness.ledger.scored_tokens - scored == sum(len(row.ids) for row in rows)
@@ -143,6 +147,16 @@ def test_scores_are_the_present_policys_and_the_reference_the_initial_ones() -> 
         with pytest.raises(AlgorithmError, match="needs_reference"):
             act()
     assert len(harness.backend.steps) == steps
+
+
+def test_trained_turns_are_noted_of_the_paths_that_are_kept() -> None:
+    harness = scripted_harness(solver(0.3))
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    del harness.step_log.samples[2:]
+    kept = harness.step_log.samples
+    harness.update(rows, TokenClip())
+    noted = {(trained.rollout_uid, trained.k) for trained in harness.step_log.trained}
+    assert noted == {(path.uid, turn.k) for path in kept for turn in path.turns}
 
 
 def test_epochs_pass_over_the_same_minibatches_again_with_the_first_log_probs() -> None:
