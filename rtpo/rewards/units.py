@@ -91,8 +91,12 @@ def without_words(gold: str, answer: str) -> str:
 
 
 def says_another_value(gold: str, answer: str) -> bool:
-    """Whether the gold is a bare number, and the answer has words that give its number another value, as in `5 halves`,
-    which math-verify would read as 5."""
-    return bool(_BARE.fullmatch(gold)) and any(
-        changes_value(match[1] or match[2]) for match in _SPOKEN.finditer(answer)
-    )
+    """Whether the gold is a bare number, and the answer has words that give its number another value, as in `5 halves`
+    and `5\\text{ times 3}`, which math-verify would read as 5."""
+    spoken = list(_SPOKEN.finditer(answer)) if _BARE.fullmatch(gold) else []
+    return any(changes_value(match[1] or match[2]) or _joins_numbers(answer, match) for match in spoken)
+
+
+def _joins_numbers(answer: str, spoken: re.Match[str]) -> bool:
+    """Whether words behind a number have another number in them, which is no power of a unit."""
+    return bool(re.search(r"\d", answer[: spoken.start()]) and re.search(r"(?:^|[\s(])\d", spoken[1] or ""))
