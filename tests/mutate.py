@@ -53,6 +53,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "rtpo/rewards/notation.py": ("test_notation",),
     "rtpo/rewards/math_verify_mends.py": ("test_grading", "test_notation"),
     "rtpo/rewards/times.py": ("test_grading", "test_notation"),
+    "rtpo/rewards/units.py": ("test_notation",),
     "analysis/stats.py": ("test_intervals", "test_estimates", "test_golden"),
     "baselines/grpo.py": ("test_grpo", "test_baselines"),
     "baselines/seeupo.py": ("test_seeupo", "test_baselines"),

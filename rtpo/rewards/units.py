@@ -46,7 +46,7 @@ _UNIT_WORDS: Final = """
     hour minute second day week month year decade century dollar cent euro pound yen mile yard foot inch meter metre
     kilometer kilometre centimeter centimetre millimeter millimetre gram kilogram ounce ton tonne liter litre gallon
     degree radian way person unit people children men women feet mice geese teeth percent hertz joule watt volt newton
-    pascal kelvin celsius fahrenheit deg oclock
+    pascal kelvin celsius fahrenheit deg oclock old
 """
 _SYMBOLS: Final = re.compile(
     r"(?:[mckμ]?m|[kmμ]?g|[mkc]?[lL]|ft|in|yd|mi|lbs?|oz|hrs?|h|mins?|secs?|s|ms|mph|kph|km/h|m/s|sq|cu|USD|EUR|AM|PM"
@@ -64,7 +64,11 @@ def changes_value(words: str) -> bool:
 
 
 def names_what_is_counted(words: str) -> bool:
-    """Whether words are a unit, or a noun in the plural behind words that leave the number's value."""
+    """Whether words are a unit, or a noun in the plural behind words that leave the number's value; `of` and more words
+    may follow."""
+    words, _, whole = words.partition(" of ")
+    if re.search(r"[^a-zA-Z ]", whole) or not _NOUN_BREAKERS.isdisjoint(_split(whole.lower())):
+        return False
     parts = _split(words)
     if not parts or not _NOUN_BREAKERS.isdisjoint(part.lower() for part in parts):
         return False
