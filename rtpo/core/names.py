@@ -38,3 +38,8 @@ def missing_file(path: str | os.PathLike[str]) -> str:
     near = os.path.join(folder, *close)
     near = near if os.path.isabs(path) else os.path.relpath(near)
     return f"there is no {os.fspath(path)}" + (f"; the nearest is {near}" if close else "")
+
+
+def first_words(error: Exception) -> str:
+    """The beginning of an error's message, in one line."""
+    return " ".join(str(error).split())[:200]

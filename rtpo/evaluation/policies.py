@@ -15,7 +15,7 @@ from huggingface_hub.errors import StrictDataclassError
 from omegaconf import OmegaConf
 
 from rtpo.core.files import sha256
-from rtpo.core.names import counted
+from rtpo.core.names import counted, first_words
 from rtpo.engines.base import Engine
 from rtpo.engines.endpoint import EndpointEngine
 from rtpo.errors import ConfigError, DataError
@@ -23,7 +23,7 @@ from rtpo.evaluation.panel import EvaluateConfig
 from rtpo.run.cli import composed
 from rtpo.run.config import RunConfig, TaskConfig, compose_run
 from rtpo.run.lines import model_sha256
-from rtpo.run.model_folder import check_model, check_run_model, first_words, load_tokenizer
+from rtpo.run.model_folder import check_model, check_run_model, load_tokenizer
 from rtpo.run.reading import why_no_run
 from rtpo.run.records import RunFolder
 from rtpo.types import RolloutContext

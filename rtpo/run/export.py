@@ -24,11 +24,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import check_is_free, disk_errors, partial_of
-from rtpo.core.names import counted
+from rtpo.core.names import counted, first_words
 from rtpo.errors import DataError, MachineError
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.lines import model_sha256
-from rtpo.run.model_folder import check_model, check_same_model, first_words, load_tokenizer
+from rtpo.run.model_folder import check_model, check_same_model, load_tokenizer
 from rtpo.run.reading import why_no_run
 from rtpo.run.records import RunFolder
 

@@ -24,9 +24,9 @@ from torch import Tensor
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import check_is_free, disk_errors, flush, sha256, write_whole
 from rtpo.core.json_text import parse
+from rtpo.core.names import first_words
 from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.run.cli import PROJECT
-from rtpo.run.model_folder import first_words
 from rtpo.types import Message, Opening
 
 PIN: Final = PROJECT / "requirements" / "smollm2.txt"
