@@ -13,7 +13,7 @@ from analysis.load import Frames, load
 from analysis.looks import TASKS, title_of
 from analysis.stats import Interval, holm, interval, normal, over_seeds, p_value
 from analysis.study.plan import load_study
-from analysis.study.predictions import Comparison, Prediction, comparisons_of, read_predictions
+from analysis.study.predictions import CONTROL, Comparison, Prediction, comparisons_of, read_predictions
 from analysis.tables import NO_VALUE, NOT_RUN, number, percent
 from rtpo.run.config import PROJECT
 
@@ -40,7 +40,6 @@ COST_COLUMNS = {
 class Gain:
     """A comparison as it was measured."""
 
-    predicted: Prediction
     same_starts: Interval  # for other seeds of the same warm starts
     other_starts: Interval | None  # for other warm starts; None with fewer than LEAST_STARTS
     p: float  # of no difference, for the same warm starts; Holm's over the family, in the family
@@ -98,28 +97,38 @@ def paired(table: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     return (ours - theirs).dropna(how="all").dropna(axis="columns")
 
 
-@cache
-def gains(name: str) -> tuple[list[Prediction], list[Gain]]:
-    """The predictions of a study, and the gains of those comparisons that have runs, the family first."""
-    predictions = read_predictions(PROJECT / "results" / name)
-    table, measured = records(name).answers(OUTCOME), []
-    for predicted in predictions:
-        differences = paired(table, predicted.comparison)
-        if len(differences):
-            measured.append(_gain(predicted, differences))
+def family_of(name: str) -> tuple[Comparison, ...]:
+    """The comparisons of a study that are judged together."""
     compared = comparisons_of(name)
-    family = compared.family if compared is not None else ()
-    chosen = [place for place, each in enumerate(measured) if each.predicted.comparison in family]
-    for place, p in zip(chosen, holm([measured[place].p for place in chosen]), strict=True):
-        measured[place] = replace(measured[place], p=p)
-    return predictions, measured
+    return compared.family if compared is not None else ()
 
 
-def _gain(predicted: Prediction, differences: pd.DataFrame) -> Gain:
+def exploratory_of(name: str) -> list[Comparison]:
+    """Every other configuration minus exact GRPO, in the plan's order."""
+    places = records(name).places[["task", "label"]].drop_duplicates()
+    every = (Comparison(label, CONTROL, task) for task, label in places.itertuples(index=False) if label != CONTROL)
+    family = family_of(name)
+    return [each for each in every if each not in family]
+
+
+@cache
+def gains(name: str) -> dict[Comparison, Gain]:
+    """What was measured of a study's comparisons, for those that have runs."""
+    table, family, measured = records(name).answers(OUTCOME), family_of(name), {}
+    for comparison in (*family, *exploratory_of(name)):
+        differences = paired(table, comparison)
+        if len(differences):
+            measured[comparison] = _gain(differences)
+    judged = [comparison for comparison in family if comparison in measured]
+    for comparison, p in zip(judged, holm([measured[each].p for each in judged]), strict=True):
+        measured[comparison] = replace(measured[comparison], p=p)
+    return measured
+
+
+def _gain(differences: pd.DataFrame) -> Gain:
     values, warm_starts = differences.to_numpy(), list(differences.index.get_level_values("warm_start"))
     by_start = differences.mean(axis="columns").groupby("warm_start").mean()
     return Gain(
-        predicted,
         interval(values, strata=warm_starts),
         over_seeds(by_start) if len(by_start) >= LEAST_STARTS else None,
         p_value([values / values.size], warm_starts),
@@ -130,27 +139,24 @@ def _gain(predicted: Prediction, differences: pd.DataFrame) -> Gain:
 
 
 def family(name: str) -> pd.DataFrame:
-    """The family, in points of success at temperature 1."""
-    return _differences(name, in_family=True)
+    """The family, in points of success at temperature 1, with what was predicted."""
+    predictions, rows = {each.comparison: each for each in read_predictions(PROJECT / "results" / name)}, []
+    for comparison in family_of(name):
+        predicted, gain = predictions[comparison], gains(name).get(comparison)
+        low, high = (number(end, 1, 100, sign=True) for end in (predicted.low, predicted.high))
+        covered = NO_VALUE if gain is None else "yes" if is_covered(predicted, gain) else "no"
+        rows.append({**_named(comparison), "Predicted": f"{low} to {high}", **_texts(gain), "Covered": covered})
+    return pd.DataFrame(rows)
 
 
 def exploratory(name: str) -> pd.DataFrame:
-    """All other comparisons, like `family`."""
-    return _differences(name, in_family=False)
+    """The exploratory comparisons, like `family`."""
+    return pd.DataFrame([{**_named(each), **_texts(gains(name).get(each))} for each in exploratory_of(name)])
 
 
-def _differences(name: str, in_family: bool) -> pd.DataFrame:
-    predictions, measured = gains(name)
-    compared = comparisons_of(name)
-    family = compared.family if compared is not None else ()
-    by_comparison = {each.predicted.comparison: each for each in measured}
-    rows = []
-    for predicted in predictions:
-        if (predicted.comparison in family) == in_family:
-            gain = by_comparison.get(predicted.comparison)
-            low, high = (number(end, 1, 100, sign=True) for end in (predicted.low, predicted.high))
-            rows.append({**_named(predicted.comparison), "Predicted": f"{low} to {high}", **_texts(gain)})
-    return pd.DataFrame(rows)
+def is_covered(predicted: Prediction, gain: Gain) -> bool:
+    """Whether the mean lies in the predicted range."""
+    return predicted.low <= gain.same_starts.mean <= predicted.high
 
 
 def _named(comparison: Comparison) -> dict[str, str]:
@@ -161,9 +167,8 @@ def _named(comparison: Comparison) -> dict[str, str]:
 def _texts(gain: Gain | None) -> dict[str, str]:
     if gain is None:
         return {"Pairs": "0", "These warm starts": NOT_RUN} | dict.fromkeys(
-            ("Other warm starts", "p", "Verdict", "80 % power", "Covered"), NO_VALUE
+            ("Other warm starts", "p", "Verdict", "80 % power"), NO_VALUE
         )
-    mean, predicted = gain.same_starts.mean, gain.predicted
     return {
         "Pairs": str(gain.same_starts.runs),
         "These warm starts": percent(gain.same_starts, sign=True),
@@ -171,7 +176,6 @@ def _texts(gain: Gain | None) -> dict[str, str]:
         "p": "< 0.001" if gain.p < 0.001 else number(gain.p, 3),
         "Verdict": gain.verdict,
         "80 % power": number(gain.seen, 1, 100),
-        "Covered": "yes" if predicted.low <= mean <= predicted.high else "no",
     }
 
 
@@ -184,9 +188,8 @@ def secondary(name: str) -> pd.DataFrame:
         "Success, greedy": source.answers("greedy"),
         "Mean success in training": source.curves(),
     }
-    below = ended_below(source)
-    compared, rows = comparisons_of(name), []
-    for comparison in compared.family if compared is not None else ():
+    below, rows = ended_below(source), []
+    for comparison in family_of(name):
         cells = {}
         for title, table in outcomes.items():
             differences = paired(table, comparison)

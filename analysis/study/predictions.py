@@ -52,8 +52,7 @@ class Comparisons:
     """What a study compares."""
 
     turns: dict[str, str]  # by task, the measurement of its turns in the warm starts' records
-    family: tuple[Comparison, ...]  # judged together, by Holm's method
-    exploratory: tuple[Comparison, ...] = ()
+    family: tuple[Comparison, ...]  # judged together, by Holm's method, and predicted
 
 
 @dataclass(frozen=True)
@@ -91,12 +90,12 @@ def read_predictions(folder: Path) -> list[Prediction]:
 
 
 def write_predictions(study: Study) -> None:
-    """Write the predictions of a study's comparisons, once. Raises DataError as `predict` does, and if the predictions
-    that are already written would change."""
+    """Write the predictions of a study's family, once. Raises DataError as `predict` does, and if the predictions that
+    are already written would change."""
     compared = comparisons_of(study.name)
     if compared is None:
         return
-    predicted = [predict(study, compared, each) for each in (*compared.family, *compared.exploratory)]
+    predicted = [predict(study, compared, each) for each in compared.family]
     text = (json.dumps([asdict(each) for each in predicted], indent=1) + "\n").encode()
     file = study.results / PREDICTED
     if file.exists() and file.read_bytes() != text:
