@@ -1,5 +1,8 @@
-"""The order, name, colour, marker and line of each configuration label, the same in all tables and figures. looks.yaml
-has most of them; other labels take the next colour, marker and line. Fonts, axes and grid are in style.mplstyle."""
+"""The order, name, colour, marker and line of each configuration label, the same in all tables and figures.
+
+looks.yaml has the titles, in order, and the looks of some methods. Other methods take colour, marker and line by rank.
+Fonts, axes and grid are in style.mplstyle.
+"""
 
 import re
 from collections.abc import Collection, Iterable

@@ -95,8 +95,8 @@ class AgentHarness(StepNotes):
     always_push: push even unchanged weights, so that every synchronisation empties the engine's caches.
     check_trees: before every update, compare log-probs on prefix trees with those of single rows, on the rows of one
         random group (`rtpo.core.rounding`).
-    scored_share: share of an update's rows that diagnostics cover if nothing else needs log-probs; drawn anew for each
-        update (`rtpo.harness.scoring`).
+    scored_share: share of an update's rows that diagnostics cover, drawn anew for each update. `rtpo.harness.scoring`
+        says when they cover all rows.
     """
 
     def __init__(

@@ -77,7 +77,8 @@ class MathGrader:
 
         An unreadable answer gets 0. The 0 is `spoiled` if the answer alone exceeded the time or memory limit, made
         math-verify raise, or ended its process. The grade is UNGRADABLE if no gold is equal and a comparison failed for
-        another reason: the gold is unreadable, it fails with any answer, or the child was killed twice from outside.
+        another reason. Reasons: an unreadable gold, a gold that fails with any answer, or a child killed or stalled
+        twice from outside.
 
         Raises InfrastructureError if a child does not start, and ValueError without a gold.
         """

@@ -109,7 +109,8 @@ def verdict(gold: str, answer: str) -> str:
 
 
 def _excludes_or_bounds(gold: str, answer: str) -> bool:
-    """Whether an answer states what the result is not, or gives a bound (such as > 3) where the gold is a value."""
+    """Whether an answer denies its number, derives it from another number, or gives a bound (`> 3`) for a gold
+    value."""
     if _NOT_THE_ANSWER.search(answer) and not _NOT_THE_ANSWER.search(gold):
         return True
     # what follows from a number, not from an equation, is another number

@@ -1,7 +1,7 @@
-"""A table of rewrites, from notations that math-verify 0.9.0 misreads to equal ones that it reads.
+"""A table of rewrites. Each replaces a notation that math-verify 0.9.0 misreads by an equal notation that it reads.
 
-A rewrite never changes the value. Some are issues of huggingface/Math-Verify: 14 (`\\mathrm{e}`), 61 (`28 pct`), 76
-(`**73**`), 82 (it takes numbers from unreadable text).
+Rewrites keep the number's value, but drop its unit, percent or degree sign. Some mend issues of
+huggingface/Math-Verify: 14 (`\\mathrm{e}`), 61 (`28 pct`), 76 (`**73**`), 82 (it takes numbers from unreadable text).
 """
 
 import re

@@ -41,7 +41,7 @@ _OPERATIONS: Final = """
 """
 _DENIALS: Final = "not no nor never or than below above wrong false incorrect impossible undefined except unless"
 _JOINS: Final = "and of by to from times out"
-"""between two numbers they join them; in a noun phrase they are harmless"""
+"""words that may join two numbers; alone they change no value, but they end a noun phrase"""
 _UNIT_WORDS: Final = """
     hour minute second day week month year decade century dollar cent euro pound yen mile yard foot inch meter metre
     kilometer kilometre centimeter centimetre millimeter millimetre gram kilogram ounce ton tonne liter litre gallon

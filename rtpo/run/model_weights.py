@@ -89,8 +89,9 @@ def _source(path: Path) -> Path:
 def check_weights(
     path: Path, config: "PreTrainedConfig", tensors: Mapping[str, Stored], read: Mapping[str, Stored]
 ) -> None:
-    """Compare the tensors that the loader reads with those of the model of config.json, by name, shape and type. Extra
-    tensors outside the layers are allowed, such as a value head."""
+    """Compare the tensors that the loader reads with the model that config.json describes, by name, shape and type.
+    Extra tensors outside the layers are allowed, such as a value head. Raises DataError for the first difference, and
+    ConfigError for quantised weights."""
     described, source = path / "config.json", _source(path)
     for name in read:
         if name.startswith("base_model.model.") or re.search(r"\.(lora_\w+|base_layer)\.", name):

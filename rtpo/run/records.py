@@ -175,8 +175,8 @@ class RunFolder:
         written.add(data)
 
     def append_for_good(self, file: str, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Append lines and flush them to disk. <file>.sha256 gets the length and checksum of all lines, for
-        `recover`."""
+        """Append lines and flush them to disk. A second file, such as samples.sha256 for samples.jsonl, gets the length
+        and checksum of all lines, for `recover`."""
         self.append(file, lines)
         written = self.written(file)
         with disk_errors(self.path / file):

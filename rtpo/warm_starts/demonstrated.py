@@ -1,7 +1,7 @@
 """Packs a demonstrated episode into one training row: a trunk, the last context, with each reply as a branch.
 
-Contexts have no past thinking. So a row holds each reply twice: complete in its branch, where it is trained, and
-without thinking in the trunk, where later turns see it.
+Contexts have no past thinking. So a row holds each reply twice, except the last. The reply's branch holds all of it,
+and is trained. The trunk holds the reply without thinking, as later turns see it.
 """
 
 from collections.abc import Callable, Sequence
