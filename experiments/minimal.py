@@ -5,14 +5,15 @@
     python experiments/minimal.py --method "grpo recorded"     GRPO trained in the contexts that it sampled in
     python experiments/minimal.py --model FOLDER --env textworld --rate 2e-5    RTPO of a language model on text games
 
-Read it from top to bottom. The paper's KL to the initial policy is left out. rtpo/rtpo.py trains under a budget.
+A data step has a phase for each turn, from the last to the first: `rtpo_step`. Phase k plays siblings from S_k, the
+state before turn k, and trains their turn k. The paper's KL is left out. All runs on the CPU.
 """
 
 import argparse
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,9 +25,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rtpo.envs.worlds import limits, worlds
 
 Messages = list[dict[str, str]]
+Reply = tuple[list[int], list[float]]  # token ids and their log-probs
 
 
-# 1. The world: one episode of one task. Playing a turn anew needs only a `copy` from before it.
+# 1. The world: one episode of one task. A `copy` from before a turn is enough to play this turn again.
 class World(Protocol):
     def begin(self) -> Messages:
         """Start the task, any number of times; returns the messages that the first reply answers."""
@@ -46,12 +48,12 @@ class World(Protocol):
 class Boundary:
     world: World
     context: list[int]
-    turns: tuple["Turn", ...] = ()
+    turns: tuple["Turn", ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """At S_k, the `boundary`, the policy sampled `output` (u_k) and the world answered `feedback` (f_k), all as ids."""
+    """At `boundary` (S_k) the policy sampled `output` (u_k), and the world answered `feedback` (f_k). Both are ids."""
 
     boundary: Boundary
     output: list[int]
@@ -61,7 +63,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Played:
-    """A path: an episode at its end. Its turns begin with those of the boundary that it was played from."""
+    """A path: an episode that was played to its end. A path from S_k has the boundary's k turns, then its own."""
 
     turns: tuple[Turn, ...]
     reward: float
@@ -87,7 +89,7 @@ class Chat:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def visible(self, output: list[int]) -> list[int]:
-        """Drop the thinking: all up to the last `</think>` with its newlines, and an unclosed `<think>` on."""
+        """Drop the thinking: all up to the last `</think>` and its newlines, and all from an unclosed `<think>` on."""
         stop = output[-1:] if output[-1] == self.stop else []
         body = output[: len(output) - len(stop)]
         if self._close in body:
@@ -100,10 +102,7 @@ class Chat:
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
-# 4. Sampling. All paths of a call sample their next turn as one batch. A reply has ids and their log-probs.
-Reply = tuple[list[int], list[float]]
-
-
+# 4. Sampling. All paths of a rollout sample their next turn as one batch.
 @torch.no_grad()
 def sample(model: Any, stop: int, contexts: Sequence[list[int]], tokens: int, temperature: float) -> list[Reply]:
     """A reply to each context. Temperature 0 is greedy."""
@@ -134,26 +133,25 @@ def rollout(
     """Play from each boundary to the end of its episode. maxima: turns, tokens of a turn, tokens of a context."""
     episodes = [start.world.copy() for start in starts]
     contexts, turns = [start.context for start in starts], [list(start.turns) for start in starts]
-    playing, (max_turns, max_tokens, max_context) = list(range(len(starts))), maxima
-    while playing := [i for i in playing if len(turns[i]) < max_turns and len(contexts[i]) + max_tokens <= max_context]:
-        replies, ended = sample(model, chat.stop, [contexts[i] for i in playing], max_tokens, temperature), []
+    is_over, (max_turns, max_tokens, max_context) = [False] * len(starts), maxima
+    while playing := [i for i in range(len(starts)) if not is_over[i]]:
+        replies = sample(model, chat.stop, [contexts[i] for i in playing], max_tokens, temperature)
         for i, (output, logprobs) in zip(playing, replies, strict=True):
             boundary = Boundary(episodes[i].copy(), contexts[i], tuple(turns[i]))
             is_cut = output[-1] != chat.stop
             messages = episodes[i].step(chat.text(output if is_cut else output[:-1]), is_cut)
-            feedback = chat.feedback(messages, is_cut) if messages else []
+            feedback = chat.feedback(messages, is_cut) if messages is not None else []
             turns[i].append(Turn(boundary, output, logprobs, feedback))
-            contexts[i] = contexts[i] + chat.visible(output) + feedback
-            ended += [i] if messages is None else []
-        playing = [i for i in playing if i not in ended]
-    return [Played(tuple(path), world.reward()) for path, world in zip(turns, episodes, strict=True)]
+            contexts[i] = contexts[i] + chat.visible(output) + feedback  # a new list: the boundary keeps the old one
+            is_over[i] = messages is None or len(turns[i]) == max_turns or len(contexts[i]) + max_tokens > max_context
+    return [Played(tuple(all_turns), world.reward()) for all_turns, world in zip(turns, episodes, strict=True)]
 
 
 # 5. Credit: which ids are trained, and the advantage of each path over its baseline.
 @dataclass(frozen=True)
 class Row:
     """One sequence to train on. Its loss is `weight` times the mean over the ids at the places `trained`. old: their
-    log-probs when they were sampled; None takes those of the policy before the update."""
+    log-probs when they were sampled; None: the log-probs before the update."""
 
     ids: list[int]
     trained: list[int]
@@ -174,30 +172,31 @@ def turn_rows(groups: Sequence[Sequence[Played]], k: int) -> list[Row]:
     return rows
 
 
-def path_rows(groups: Sequence[Sequence[Played]], context: str) -> list[Row]:
-    """GRPO: all turns of each path. The advantage is the z-score of the return among the prompt's paths. `recorded`
-    trains each turn in the context it was sampled in. `flattened` trains it in the whole history with earlier thinking,
-    as the paper's baseline does. `old` stays that of the sampled context, so the ratio is not 1 before the update."""
+def path_rows(groups: Sequence[Sequence[Played]], is_flattened: bool) -> list[Row]:
+    """GRPO: all turns of each path. The advantage is the z-score of the return among the prompt's paths. A turn is
+    trained in the context it was sampled in or, flattened, in the whole history with earlier thinking, as the paper's
+    baseline does. Flattened, `old` is of other contexts, so the ratio is not 1 before the update."""
     rows, count = [], sum(map(len, groups))
     for paths in groups:
         returns = torch.tensor([path.reward for path in paths], dtype=torch.float64)
         advantages = ((returns - returns.mean()) / (returns.std() + 1e-6)).tolist()
         for path, advantage in zip(paths, advantages, strict=True):
             tokens = sum(len(turn.output) for turn in path.turns)
-            history, places, old = list(path.turns[0].boundary.context), list[int](), list[float]()
+            history, trained, old = list(path.turns[0].boundary.context), list[int](), list[float]()
             for turn in path.turns:
-                if context == "recorded":
-                    start, weight = len(turn.boundary.context), len(turn.output) / tokens / count
-                    trained = list(range(start, start + len(turn.output)))
-                    rows.append(Row(turn.boundary.context + turn.output, trained, advantage, weight, turn.logprobs))
-                places += range(len(history), len(history) + len(turn.output))
-                history, old = history + turn.output + turn.feedback, old + turn.logprobs
-            if context == "flattened":
-                rows.append(Row(history[: places[-1] + 1], places, advantage, 1 / count, old))
+                start = len(history if is_flattened else turn.boundary.context)
+                places = list(range(start, start + len(turn.output)))
+                if not is_flattened:
+                    weight = len(turn.output) / tokens / count
+                    rows.append(Row(turn.boundary.context + turn.output, places, advantage, weight, turn.logprobs))
+                history += turn.output + turn.feedback
+                trained, old = trained + places, old + turn.logprobs
+            if is_flattened:
+                rows.append(Row(history[: trained[-1] + 1], trained, advantage, 1 / count, old))
     return rows
 
 
-# 6. The update: one optimizer step on PPO's clipped objective.
+# 6. The update: one optimizer step on PPO's clipped objective. Only flattened history has ratios to clip.
 def logprobs_of(model: Any, rows: Sequence[Row]) -> Iterator[Tensor]:
     """Log-probs of each row's trained ids. Logits are computed for these ids alone."""
     longest = max(len(row.ids) for row in rows)
@@ -208,18 +207,18 @@ def logprobs_of(model: Any, rows: Sequence[Row]) -> Iterator[Tensor]:
         yield logprobs.gather(1, torch.tensor(row.ids)[places][:, None])[:, 0]
 
 
-def update(model: Any, optimizer: Any, rows: Sequence[Row], clip: float = 0.2, part: int = 32) -> None:
-    """Train on rows, `part` of them at once. Rows of tied groups (advantage 0) have no gradient and are skipped."""
+def update(model: Any, optimizer: Any, rows: Sequence[Row], clip: float = 0.2, size: int = 32) -> None:
+    """Train on rows, `size` of them at once. Rows of tied groups (advantage 0) have no gradient and are skipped."""
     rows = sorted((row for row in rows if abs(row.advantage) > 1e-9), key=lambda row: len(row.ids))
     optimizer.zero_grad()
-    for first in range(0, len(rows), part):
-        batch, loss = rows[first : first + part], torch.zeros(())
+    for first in range(0, len(rows), size):
+        batch, loss = rows[first : first + size], torch.zeros(())
         for row, new in zip(batch, logprobs_of(model, batch), strict=True):
             old = new.detach() if row.old is None else torch.tensor(row.old)  # RTPO's ratio is 1
             ratio = (new - old).clamp(-10, 10).exp()
             token_loss = (-row.advantage * torch.stack([ratio, ratio.clamp(1 - clip, 1 + clip)])).amax(0)
             if row.old is not None and row.advantage < 0:
-                token_loss = token_loss.clamp(max=-3 * row.advantage)  # the dual clip of verl's GRPO
+                token_loss = token_loss.clamp(max=-3 * row.advantage)  # verl's dual clip bounds large ratios
             loss = loss + row.weight * token_loss.mean()
         loss.backward()
     if rows:
@@ -227,29 +226,30 @@ def update(model: Any, optimizer: Any, rows: Sequence[Row], clip: float = 0.2, p
         optimizer.step()
 
 
-# 7. The methods. A data step plays tasks and learns. It returns the paths from tasks' starts, and its rollouts.
+# 7. The methods. A data step plays tasks and learns. It returns the paths from the tasks' starts and the count of all.
 Play = Callable[[Sequence[Boundary]], list[Played]]
 Learn = Callable[[Sequence[Row]], None]
+Step = tuple[list[Played], int]
 
 
-def rtpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, trunks: int, siblings: int) -> tuple[Any, int]:
-    """The paper's Algorithm 1. Trunks are paths that give boundaries and are never trained. Then, from the last turn to
-    the first, the current policy plays siblings from each trunk's S_k to the end, and their turn k is trained. So the
-    return that judges turn k comes from a policy that has already learnt the later turns."""
+def rtpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, trunks: int, siblings: int) -> Step:
+    """The paper's Algorithm 1. Trunks are paths that give boundaries and are never trained. From the last turn to the
+    first, phase k: the current policy plays siblings from each trunk's S_k to the end, and their turn k is trained. So
+    the return that judges turn k comes from a policy that has already trained the later turns."""
     played = play([start for start in starts for _ in range(trunks)])
-    count = len(played)
+    rollouts = len(played)
     for k in reversed(range(max(len(trunk.turns) for trunk in played))):
         boundaries = [trunk.turns[k].boundary for trunk in played if len(trunk.turns) > k]
         paths = play([boundary for boundary in boundaries for _ in range(siblings)])
         learn(turn_rows([paths[i : i + siblings] for i in range(0, len(paths), siblings)], k))
-        count += len(paths)
-    return played, count
+        rollouts += len(paths)
+    return played, rollouts
 
 
-def grpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, chains: int, context: str) -> tuple[Any, int]:
+def grpo_step(starts: Sequence[Boundary], play: Play, learn: Learn, chains: int, is_flattened: bool) -> Step:
     """The chains of a prompt are compared with each other. All their turns are trained at once."""
     paths = play([start for start in starts for _ in range(chains)])
-    learn(path_rows([paths[i : i + chains] for i in range(0, len(paths), chains)], context))
+    learn(path_rows([paths[i : i + chains] for i in range(0, len(paths), chains)], is_flattened))
     return paths, len(paths)
 
 
@@ -259,7 +259,7 @@ RATES = {"rtpo": 2e-4, "grpo flattened": 1e-3, "grpo recorded": 5e-4}  # searche
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser("minimal.py", argparse.SUPPRESS, "RTPO or GRPO, from a model's folder.")
+    parser = argparse.ArgumentParser(usage=argparse.SUPPRESS, description="RTPO or GRPO, from a model's folder.")
     parser.add_argument("--method", choices=RATES, default="rtpo")
     parser.add_argument("--model", default=Path(__file__).parents[1] / "rtpo" / "toy" / "warm_start_math")
     parser.add_argument("--env", default="toy_math")
@@ -271,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.manual_seed(options.seed)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
     chat = Chat(AutoTokenizer.from_pretrained(options.model))
-    rate = options.rate or RATES[options.method]
+    rate = RATES[options.method] if options.rate is None else options.rate
     optimizer = torch.optim.AdamW(model.parameters(), rate, (0.9, 0.95), weight_decay=0)
     play, learn = partial(rollout, model, chat, limits(options.env)), partial(update, model, optimizer)
     held_out, train = (worlds(options.env, *part, options.data) for part in (("held_out", 200), ("train", 2000)))
@@ -290,7 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.method == "rtpo":
             played, count = rtpo_step(starts, play, learn, TRUNKS, SIBLINGS)
         else:
-            played, count = grpo_step(starts, play, learn, CHAINS, options.method.split()[1])
+            played, count = grpo_step(starts, play, learn, CHAINS, options.method == "grpo flattened")
         spent, mean = spent + count, sum(path.reward for path in played) / len(played)
         print(f"{spent} rollouts, mean reward {mean:.3f}, {time.perf_counter() - begun:.0f} s", flush=True)
     print("after,", evaluate())

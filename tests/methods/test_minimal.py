@@ -132,7 +132,7 @@ def test_the_same_paths_give_the_same_rows_and_weights(name: str, chat: minimal.
         settings: Any = run.algorithm_config
         minimal.rtpo_step(starts, play, learn, settings.trunks, settings.group_size - 1)
     else:
-        minimal.grpo_step(starts, play, learn, CHAINS, METHODS[name].split()[1])
+        minimal.grpo_step(starts, play, learn, CHAINS, METHODS[name] == "grpo flattened")
     harness = ReplayingHarness(backend, iter(calls))
     run.descriptor.step(harness, TASKS, run.algorithm_config)  # type: ignore[arg-type]
 
