@@ -1,12 +1,13 @@
-"""The sides of the benchmark of a language model, on a small random model."""
+"""The sides of the benchmark of a language model, on a small random model, and what verl's are compared by."""
 
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from experiments import bench_lm
+from experiments import bench, bench_lm
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +35,11 @@ def test_a_game_s_rows_share_their_beginning_and_train_the_reply() -> None:
     assert len(openings) == 2
     assert len({row.tobytes() for row in rows}) == len(rows)
     np.testing.assert_allclose(packed.weight.sum(), 1.0, atol=1e-5)
+
+
+def test_sides_of_unequal_length_are_compared_by_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step of each warms it up."""
+    monkeypatch.setattr(bench, "our_steps", lambda *_: [(9.0, 700), (1.0, 500)])
+    monkeypatch.setattr(bench, "stock_steps", lambda *_: [(9.0, 2000), (1.0, 1000)])
+    ((_, unit, timings),) = bench.verl(Namespace(repeats=1))
+    assert (unit, timings) == ("us a token", {"ours": [2000], "stock verl": [1000]})
