@@ -45,11 +45,11 @@ def at_once(dtype: torch.dtype) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.double, 1e-13), (torch.float32, 1e-6), (torch.bfloat16, 2**-6)])
-@pytest.mark.parametrize("states_in_piece", [1, 7, STATES])
+@pytest.mark.parametrize("states_in_piece", [0.5, 1, 7, STATES])
 def test_pieces_of_any_size_give_the_plain_values_and_gradient(
-    dtype: torch.dtype, rounding: float, states_in_piece: int, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, rounding: float, states_in_piece: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_layer, "PIECE", states_in_piece * TOKENS)
+    monkeypatch.setattr(output_layer, "PIECE", int(states_in_piece * TOKENS))
     for ours, plain in zip(in_pieces(dtype), at_once(dtype), strict=True):
         assert (ours.double() - plain).norm() < rounding * plain.norm()
 
@@ -67,12 +67,6 @@ def test_no_tensor_is_larger_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> No
     with Listening():
         in_pieces(torch.float32)
     assert STATES * TOKENS > max(sizes) == TOKENS * HIDDEN
-
-
-def test_a_vocabulary_of_more_than_a_piece_is_computed_state_by_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    states, weight, _, _ = drawn(torch.float32)
-    monkeypatch.setattr(output_layer, "PIECE", TOKENS // 2)
-    assert len(output_layer._Logits(states, weight, TEMPERATURE).parts) == STATES
 
 
 def test_a_models_output_layer_gives_the_scores_of_its_last_labels() -> None:

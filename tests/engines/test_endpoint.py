@@ -108,7 +108,6 @@ def test_an_outage_is_no_answer(server: Server) -> None:
     ("code", "dialect", "remedy"),
     [
         (404, "vllm", "chat/completions"),
-        (404, "openai", "chat/completions"),
         (400, "vllm", "endpoint.dialect=openai"),
         (422, "vllm", "endpoint.dialect=openai"),
         (400, "openai", "checkpoint or endpoint"),

@@ -104,7 +104,9 @@ def test_one_prompt_for_all_tasks_is_trained_where_split_key_tells_them_apart(mo
     by_question, by_level = (replace(toy, split_key=key) for key in (attrgetter("question"), lambda t: t.meta["level"]))
     monkeypatch.setitem(ENVIRONMENTS, "game", by_level)
     check_splits("game", train, held_out, tasks_per_step=3)
-    with pytest.raises(DataError, match=r"b 1.*split_key"):
+    with pytest.raises(DataError, match=r"task\.train has 3"):
+        check_splits("game", train, held_out, tasks_per_step=4)
+    with pytest.raises(DataError, match=r"share 1 problem.*b 1.*split_key"):
         check_splits("game", [*train, held_out[1]], held_out, tasks_per_step=3)
     monkeypatch.setitem(ENVIRONMENTS, "game", by_question)
     with pytest.raises(DataError, match=r"play.*split_key"):

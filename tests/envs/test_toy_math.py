@@ -51,12 +51,6 @@ def test_problems_are_read_from_a_table_and_a_wrong_answer_is_refused(tmp_path: 
         read_problems(path)
 
 
-def test_the_shipped_tokenizer_is_what_the_code_builds(tmp_path: Path) -> None:
-    TOKENIZER.save_pretrained(tmp_path)
-    for name in ("tokenizer.json", "chat_template.jinja"):
-        assert (SHIPPED / name).read_text() == (tmp_path / name).read_text()
-
-
 def test_a_model_far_below_its_demonstrator_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert warm_start.main(["--name", "math", "--output", str(tmp_path / "m"), "--steps", "2", "--held-out", "20"]) == 0
     assert "demonstrator in" in capsys.readouterr().err

@@ -38,6 +38,8 @@ def test_rollouts_beside_the_budget_leave_all_else_as_it_was() -> None:
 
     without, beside = step(free=False), step(free=True)
     assert charged(beside) == charged(without)
+    assert (beside.step_log.free_calls, without.step_log.free_calls) == (3, 0)
+    assert {request.sampling.top_logprobs for request in beside.engine.requests} == {0}
     changed = {name: beside.ledger.as_dict()[name] for name in ("free_rollouts", "free_tokens", "seconds")}
     assert beside.ledger.as_dict() == without.ledger.as_dict() | changed
     assert (beside.ledger.free_rollouts, beside.ledger.rollouts) == (13, 12)

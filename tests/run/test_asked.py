@@ -113,22 +113,17 @@ def test_an_answer_that_could_not_be_graded_has_no_reward(tmp_path: Path) -> Non
     assert all("8 of 8 rewards" in alarm and "the grader was killed" in alarm for alarm in alarms)
 
 
-@pytest.mark.parametrize("limit", [None, 4])
-def test_a_run_that_learns_nothing_says_so_once_and_may_end(limit: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("learns", "limit"), [(False, None), (False, 4), (True, 3)])
+def test_a_run_that_learns_nothing_says_so_once_and_may_end(learns: bool, limit: int | None, tmp_path: Path) -> None:
     end = f"budget.tied_steps={limit or 'null'}"
     config = compose_config(*SMALL, "budget.rollouts=48", end, "evaluation.before=false", f"results={tmp_path}")
-    unsolvable = [replace(task, answer="never") for task in problems("train", 8, 0)]
-    folder, _ = whole_run(config, unsolvable, problems("held_out", 2, 0))
-    assert (folder.path / "log.txt").read_text().count("warning") == 1
-    assert folder.manifest["steps"] == (limit or 6)
-    assert folder.manifest["ended_by"] == ("tied_steps" if limit else "rollouts")
-
-
-def test_a_run_that_learns_says_nothing_of_the_kind(tmp_path: Path) -> None:
-    config = compose_config(*SMALL, "budget.rollouts=48", "budget.tied_steps=3", f"results={tmp_path}")
-    folder, _ = whole_run(config, problems("train", 8, 0), problems("held_out", 2, 0))
-    assert "warning" not in (folder.path / "log.txt").read_text()
-    assert folder.manifest["ended_by"] == "rollouts"
+    solvable = problems("train", 8, 0)
+    tasks = solvable if learns else [replace(task, answer="never") for task in solvable]
+    folder, _ = whole_run(config, tasks, problems("held_out", 2, 0))
+    assert (folder.path / "log.txt").read_text().count("warning") == (not learns)
+    is_ended = limit is not None and not learns
+    assert folder.manifest["steps"] == (limit if is_ended else 6)
+    assert folder.manifest["ended_by"] == ("tied_steps" if is_ended else "rollouts")
 
 
 def test_tied_steps_count_from_the_last_step_that_was_not_tied(tmp_path: Path) -> None:

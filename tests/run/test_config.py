@@ -5,11 +5,9 @@ from conftest import compose_config
 from trees import differences
 
 from rtpo.engines.base import Sampling
-from rtpo.envs.toy.math import problems
-from rtpo.errors import ConfigError, DataError
+from rtpo.errors import ConfigError
 from rtpo.run.config import PROJECT, RunConfig, rollout_sampling
 from rtpo.run.model_folder import check_model
-from rtpo.run.tasks import check_splits
 
 ALGORITHMS = sorted(path.stem for path in (PROJECT / "configs" / "algorithm").glob("*.yaml"))
 TOY_TASKS = sorted(path.stem for path in (PROJECT / "configs" / "task").glob("toy_*.yaml"))
@@ -125,15 +123,6 @@ def test_more_log_probs_than_the_model_has_tokens_are_refused() -> None:
     check_model(model, 204)
     with pytest.raises(ConfigError, match=r"algorithm\.top_logprobs is 205 .* 204 tokens"):
         check_model(model, 205)
-
-
-def test_a_problem_both_trained_and_evaluated_on_is_refused() -> None:
-    train, held_out = problems("train", 5, seed=0), problems("held_out", 5, seed=0)
-    check_splits("toy_math", train, held_out, tasks_per_step=5)
-    with pytest.raises(DataError, match=r"share 1 problem"):
-        check_splits("toy_math", train, [*held_out, train[2]], tasks_per_step=5)
-    with pytest.raises(DataError, match=r"task\.train has 5"):
-        check_splits("toy_math", train, held_out, tasks_per_step=6)
 
 
 def test_every_problem_is_told_at_once() -> None:

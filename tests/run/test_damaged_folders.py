@@ -65,4 +65,4 @@ def test_a_field_of_the_manifest_of_another_kind_is_named_or_does_no_harm(tmp_pa
                     refused[field] = str(error)
             part[field] = value
     assert all("manifest" in sentence and len(sentence.splitlines()) == 1 for sentence in refused.values())
-    assert refused.keys() >= {"ledger", "seconds", "budget", "steps", "wall_seconds", "files", "experiment"}
+    assert refused.keys() >= {"schema", "ledger", "seconds", "budget", "steps", "wall_seconds", "files", "experiment"}

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,7 +34,6 @@ from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.experiments import Element
 from rtpo.run.lines import model_sha256
-from rtpo.run.model_folder import check_same_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Progress
 from rtpo.types import Message, Opening
@@ -111,14 +109,22 @@ def test_the_folder_is_a_model_and_is_not_written_over(
     assert {file: file.stat().st_mtime_ns for file in out.iterdir()} == before
 
 
-def test_the_card_names_an_own_model(results: Path, model: Any, tmp_path: Path) -> None:
+def test_the_card_names_an_own_model_and_counts_right_answers_of_those_graded(
+    results: Path, model: Any, tmp_path: Path
+) -> None:
     own = shutil.copytree(WARM_START, tmp_path / "my_own_model")
     config = compose_config(f"results={results}", f"model.path={own}")
     folder = RunFolder(config.folder)
     folder.open(config.as_dict())
+    graded = [("graded", 1), ("graded", 0), ("ungradable", None)]
+    lines = [{"grade": grade, "reward": reward, "when": "after", "mode": "greedy"} for grade, reward in graded]
+    folder.append("evaluations.jsonl", lines)
     save(folder, model.state_dict())
+    finished(folder)
     export(folder.path, tmp_path / "out")
-    assert "base_model: my_own_model\n" in (tmp_path / "out" / "README.md").read_text()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "base_model: my_own_model\n" in card
+    assert "after training, greedy: 1 of 2 graded answers\n" in card
 
 
 def test_halved_weights_in_several_files_are_evaluated(
@@ -181,10 +187,6 @@ def test_what_is_kept_of_a_finished_run(
 
 
 def test_another_model_is_refused(config: RunConfig, model: Any, tmp_path: Path) -> None:
-    known = model_sha256(str(WARM_START))
-    check_same_model(config, {"model_sha256": known}, known)
-    with pytest.raises(DataError, match=r"model\.safetensors"):
-        check_same_model(config, {"model_sha256": {"model.safetensors": "0"}}, known)
     folder = RunFolder(config.folder)
     folder.open(config.as_dict())
     without = {name: value for name, value in model.state_dict().items() if name != "model.norm.weight"}
@@ -279,11 +281,3 @@ def test_a_push_that_fails_leaves_the_folder_and_says_how_to_go_on(
     assert f"hf upload me/policy {out}" in capsys.readouterr().err
     assert AutoModelForCausalLM.from_pretrained(out)
     assert not any("/resolve/" in path for path in hub.files)
-
-
-def test_the_card_counts_right_answers_of_those_graded(tmp_path: Path) -> None:
-    said = [("graded", 1), ("graded", 0), ("ungradable", None)]
-    lines = [{"grade": grade, "reward": reward, "when": "after", "mode": "greedy"} for grade, reward in said]
-    (tmp_path / "evaluations.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    trained: Any = SimpleNamespace(folder=tmp_path, manifest={}, save="s")
-    assert rtpo.run.export._evaluation(trained)["held_out"] == {"after training, greedy": "1 of 2 graded answers"}

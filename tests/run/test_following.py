@@ -3,6 +3,7 @@ by programs that say them. On a real SLURM: tests/run/test_slurm.py."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -138,11 +139,13 @@ def test_the_states_of_what_was_saved_and_what_is_trained(
 def test_what_is_damaged_finished_or_not_there_is_said(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, file, text in (("a", "config.yaml", "a: ["), ("b", "steps.jsonl", "{}\n"), ("c", "config.yaml", "{}")):
+    damage = {"a": ("config.yaml", "a: ["), "b": ("steps.jsonl", "{}\n"), "c": ("config.yaml", "{}")}
+    for name, (file, text) in (damage | {"d": ("manifest.json", "")}).items():
         (shutil.copytree(folder, folder.with_name(name)) / file).write_text(text)
     lines = status(capsys, str(folder.parent))
-    assert [line[1] for line in lines] == [*["damaged"] * 3, "not saved"]
+    assert [line[1] for line in lines] == [*["damaged"] * 4, "not saved"]
     assert "config.yaml" in lines[0][-1]
+    assert re.search(r"manifest\.json.* delete .*manifest\.json", lines[3][-1])
     assert {line[1] for line in status(capsys, str(PROJECT / "results" / "reference"))} == {"complete"}
     assert launch.main(["status", str(tmp_path)]) == 0
     assert launch.main(["status", str(tmp_path / "nowhere" / "mine")]) == 1

@@ -11,12 +11,11 @@ from synthetic_runs import answers, episode, step, update, write_evaluation, wri
 
 from analysis import make_figures, make_tables
 from analysis.load import Frames, keep, load, read_parquet
-from experiments import following, launch, launched
+from experiments import launch, launched
 from rtpo.core.files import SUMS, sha256
 from rtpo.errors import DataError, MachineError
 from rtpo.planning.preflight import problems
 from rtpo.run.experiments import load_experiment
-from rtpo.run.records import RunFolder
 
 STEPS = [step(place, 28 * place, 0.5, [update(10, 0.1, 0.5)]) for place in (1, 2)]
 EVALUATIONS = answers("before", "sampled", {"a": [1.0, 0.0], "b": [None, 0.0]})
@@ -107,15 +106,6 @@ def test_frames_without_a_column_are_refused(
     assert column in sentence
     if column != "label":  # which the check of what runs beside them needs
         assert any(str(file) in problem for problem in problems(load_experiment("main_table", element.overrides[1:])))
-
-
-def test_an_empty_manifest_is_damage_and_no_finished_run(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
-    assert RunFolder(folder).is_finished
-    (folder / "manifest.json").write_bytes(b"")
-    with pytest.raises(DataError, match=r"manifest\.json.* delete .*manifest\.json"):
-        _ = RunFolder(folder).is_finished
-    assert "damaged" in following.status({folder: ()}, {})
 
 
 def test_a_kept_run_is_done_and_binds_the_settings_of_others(

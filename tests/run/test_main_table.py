@@ -14,9 +14,7 @@ import rtpo.verl_harness.session as session
 from analysis import make_figures, make_tables
 from experiments import launch, launched
 from rtpo.core.files import sha256
-from rtpo.planning.preflight import problems
 from rtpo.run.config import PROJECT
-from rtpo.run.experiments import load_experiment
 from rtpo.run.records import RunFolder
 
 METHODS = ("grpo", "rtpo")
@@ -78,16 +76,3 @@ def test_an_element_is_killed_and_begun_again_beside_the_committed_frames(
     uninterrupted = RunFolder(whole / "main_table_toy_toy_math" / killed.run.folder.name)
     assert_same_run(RunFolder(killed.run.folder), uninterrupted, but=frozenset({"lost", "syncs"}))
     assert (whole / "tables" / "paper" / "math_knowledge_toolcall_results_toy.md").exists()
-
-
-def test_the_committed_labels_bind_and_other_folders_are_free(committed: Path, tmp_path: Path) -> None:
-    """Of a kept run's own seed, and of another seed beside it."""
-
-    def refusals(*overrides: str) -> list[str]:
-        return problems(load_experiment("main_table", [*SMALL, *overrides]))
-
-    for seed in ("seed=0", "seed=7"):
-        refused = "\n".join(refusals(seed, f"results={committed}"))
-        assert all(f"main_table_toy_toy_math/{name}-seed" in refused for name in METHODS)
-        assert refusals(seed, f"results={committed}", TRIAL) == []
-        assert refusals(seed, f"results={tmp_path / 'other'}") == []

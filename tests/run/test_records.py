@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from synthetic_runs import answers, empty_update, step, update, write_manifest, write_run
 
-from analysis.load import concat, experiment, groups, keep, load, load_run, read_parquet, unfinished
+from analysis.load import concat, experiment, groups, keep, load, load_run, unfinished
 from rtpo.core.files import write_sums
 from rtpo.errors import DataError
 from rtpo.run.provenance import code_sha256
@@ -58,10 +58,6 @@ def test_parts_of_frames_and_parquet_have_what_the_folders_have(tmp_path: Path) 
     assert set(kept.runs["folder"]) == {""}
     pd.testing.assert_frame_equal(kept.questions, frames.questions)
     pd.testing.assert_frame_equal(kept.steps[["run", "kl"]], frames.steps[["run", "kl"]], check_dtype=False)
-    file = tmp_path / "kept" / "answers.parquet"
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(DataError, match=r"answers\.parquet"):
-        read_parquet(tmp_path / "kept")
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "steps.jsonl", "evaluations.jsonl"])
@@ -91,13 +87,6 @@ def test_a_malformed_line_is_named(tmp_path: Path, file: str, line: str) -> None
     write_manifest(folder, json.loads((folder / "manifest.json").read_text()))
     number = len(text.splitlines()) + 1
     with pytest.raises(DataError, match=file if line == json.dumps(STEPS[0]) else f"{file}.* line {number}"):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize("change", [{"schema": 2}, {"experiment": "other"}, {"ledger": {"rollouts": 1}}])
-def test_a_manifest_of_another_kind_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS, manifest=change)
-    with pytest.raises(DataError, match=next(iter(change))):
         load(tmp_path)
 
 

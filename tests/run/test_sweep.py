@@ -1,7 +1,6 @@
 """Several runs of one command: all are checked before the first, one that fails stops no other, a stop ends all."""
 
 import logging
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -93,19 +92,6 @@ def test_nothing_starts_where_a_folder_holds_a_run_with_other_settings(
         (other.folder / JOURNAL).write_text("a charge\n")
         assert swept(monkeypatch, lambda _: pytest.fail("a run started"), *own, "seed=0,1") == 1
         assert "optimizer.lr was 0.1" in capsys.readouterr().err
-
-
-def test_no_run_starts_beside_kept_runs_with_other_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(session, "open_backend", lambda _: pytest.fail("a backend opens"))
-    kept = "main_table_toy_toy_math"
-    shutil.copytree(PROJECT / "results" / kept, tmp_path / kept)
-    chosen = ("experiment=main_table", "profile=toy", "task=toy_math", "algorithm=grpo", "seed=7", "optimizer.lr=0.1")
-    monkeypatch.setattr(sys, "argv", ["train.py", *chosen, f"results={tmp_path}"])
-    assert train.main() == 1
-    assert "optimizer.lr was 0.0005 and is 0.1" in capsys.readouterr().err
-    assert not (tmp_path / kept / "grpo-seed7").exists()
 
 
 def test_a_run_that_fails_does_not_keep_the_next_from_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
