@@ -16,7 +16,6 @@ from analysis.paper.numbers import Paper, Value, load_paper
 from rtpo.errors import DataError
 
 ARITHMETIC, READING, ORDER, EXPECTATION = "arithmetic", "reading", "order", "expectation"
-KINDS = (ARITHMETIC, READING, ORDER, EXPECTATION)
 """arithmetic: a number does not follow from others. reading: it is not what its sentence says. order: a stated order
 does not hold. expectation: a number does not follow from others under an assumption that the paper
 does not state, so it may be right."""
@@ -26,7 +25,7 @@ does not state, so it may be right."""
 class Recomputed:
     """A printed number or a stated order, with its recomputed value."""
 
-    kind: str  # one of KINDS
+    kind: str  # arithmetic, reading, order or expectation
     place: str  # table.row.column, stated.key or comparisons.key.line
     where: str  # section
     printed: str

@@ -185,7 +185,7 @@ class Decoder:
     cache_tokens: most context tokens kept prefilled across calls; the least recently used go first. 0 keeps none.
                   Each prompt's logits are kept too, and not counted.
 
-    `requested_tokens` counts context tokens asked for, `prefilled_tokens` those computed, `generated_tokens` outputs.
+    `requested_tokens` counts context tokens asked for, `prefilled_tokens` those computed.
     Raises ConfigError for settings out of range or an unsupported architecture.
     """
 
@@ -212,7 +212,6 @@ class Decoder:
         self._version: int | None = None
         self.prefilled_tokens = 0
         self.requested_tokens = 0
-        self.generated_tokens = 0
 
     @property
     def version(self) -> int:
@@ -273,7 +272,6 @@ class Decoder:
                 for block, done in zip(running_blocks, run_all(self._run, jobs), strict=True):
                     generations.update(zip(block, done, strict=True))
         self.requested_tokens += sum(len(request.context_ids) for request in requests)
-        self.generated_tokens += sum(len(generation.output_ids) for generation in generations.values())
         return [generations[i] for i in range(len(requests))]
 
     def _check(self, request: Request) -> None:

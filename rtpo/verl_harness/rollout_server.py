@@ -5,7 +5,6 @@ the trainer's worker and carries weights to it. Registered under the name `embed
 """
 
 import os
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +33,6 @@ class EngineState:
     cached_prompts: int
     prefilled_tokens: int  # context tokens that it computed
     requested_tokens: int  # context tokens of all requests
-    generate_seconds: float  # that its decoder took
 
 
 class EmbeddedServer:
@@ -50,24 +48,14 @@ class EmbeddedServer:
         self._decoder = Decoder(config, {stop_id}, cache_tokens, torch_dtype)
         self._seed = seed
         self._max_tokens = max_tokens
-        self._generate_seconds = 0.0
         self._batching = BatchingEngine(self.generate_many, delay=0.02)
 
     async def generate_many(self, requests: Sequence[Request]) -> list[Generation]:
-        start = time.perf_counter()
-        generations = self._decoder.generate(requests)
-        self._generate_seconds += time.perf_counter() - start
-        return generations
+        return self._decoder.generate(requests)
 
     async def state(self) -> EngineState:
         decoder = self._decoder
-        return EngineState(
-            decoder.version,
-            decoder.cached_prompts,
-            decoder.prefilled_tokens,
-            decoder.requested_tokens,
-            self._generate_seconds,
-        )
+        return EngineState(decoder.version, decoder.cached_prompts, decoder.prefilled_tokens, decoder.requested_tokens)
 
     async def checksum(self) -> str:
         """Of the weights; a second for a hundred million parameters."""
