@@ -17,7 +17,7 @@ from rtpo.errors import ConfigError
 from rtpo.run.cli import PROJECT, Parser, command, folder, positive, whole_number
 from rtpo.toy.recipes import recipes
 from rtpo.toy.record import WarmStart, WarmStartRecord
-from rtpo.toy.warm_start import measure_again, warm_start
+from rtpo.toy.warm_start import warm_start
 from rtpo.warm_starts.adapter import make_adapter, read_splits
 from rtpo.warm_starts.recipes import adapter_recipes
 
@@ -38,8 +38,6 @@ def main(arguments: list[str] | None = None) -> None:
     )
     language.add_argument("--games", type=folder, help="the games' folder", default=DATA / "textworld")
     toy = parser.add_argument_group("for a toy task's model")
-    decided = "measure again where the return of the model in --output is decided"
-    toy.add_argument("--decided", action="store_true", default=argparse.SUPPRESS, help=decided)
     for name, kind in get_type_hints(WarmStart).items():
         if name != "task":
             read = positive if kind is float else whole_number(0 if name == "seed" else 1)
@@ -53,9 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
     if name in adapters:
         record = make_adapter(adapters[name], base, read_splits(games / adapters[name].family), output)
     else:
-        recipe, is_measured = toy_recipes[name], options.pop("decided", False)
-        recipe = replace(recipe, settings=replace(recipe.settings, **options))
-        toy_record = (measure_again if is_measured else warm_start)(recipe, output)
+        recipe = toy_recipes[name]
+        toy_record = warm_start(replace(recipe, settings=replace(recipe.settings, **options)), output)
         record = asdict(toy_record)
         warning = why_weak(toy_record)
     print(json.dumps({key: value for key, value in record.items() if key != "loss"}, indent=1))

@@ -7,7 +7,7 @@ flattened histories (`flattened_ratio` near 1).
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from rtpo.rows import trajectory_rows
 from rtpo.toy import variance
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.recipes import ARCHITECTURE, Recipe
-from rtpo.toy.record import HeldOut, TurnRecord, WarmStart, WarmStartRecord, read_record, write_record
+from rtpo.toy.record import HeldOut, TurnRecord, WarmStart, WarmStartRecord, write_record
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
 from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_ids
 
@@ -275,13 +275,4 @@ def warm_start(recipe: Recipe, output: Path) -> WarmStartRecord:
         decided=measure_turns(model, tokenizer, recipe) or None,
     )
     write_record(output, record)
-    return record
-
-
-def measure_again(recipe: Recipe, folder: Path) -> WarmStartRecord:
-    """Repeat `measure_turns` on a shipped model; replaces the measures in its record and returns the record."""
-    model = Qwen3ForCausalLM.from_pretrained(folder)
-    decided = measure_turns(model, build_tokenizer(recipe.words), recipe)
-    record = replace(read_record(folder), decided=decided)
-    write_record(folder, record)
     return record

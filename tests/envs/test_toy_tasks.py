@@ -1,13 +1,13 @@
 """What holds for the toy tasks: their problems, their grades, and the models that are warm-started on them."""
 
 import json
-import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from episodes_played import play
+from transformers import Qwen3ForCausalLM
 
 from rtpo.core.files import sha256
 from rtpo.core.splits import split_of
@@ -114,18 +114,11 @@ def test_a_shipped_checkpoint_is_the_one_recorded(model: str, tmp_path: Path) ->
         assert (shipped / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_where_the_return_is_decided_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By turn, of the shipped model; the rest of its record stays."""
+def test_where_the_return_is_decided_is_measured_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_start.variance, "PROBLEMS", 4)
-    folder = tmp_path / "keys"
-    shutil.copytree(Path(warm_start.__file__).parent / "warm_start_keys", folder)
-    before = json.loads((folder / "warm_start.json").read_text())
-    record = warm_start.measure_again(recipes()["keys"], folder)
-    written = json.loads((folder / "warm_start.json").read_text())
-    assert json.loads(json.dumps(asdict(record))) == written
-    (measured,) = written.pop("decided").values()
-    before.pop("decided", None)
-    assert written == before
-    assert (measured["problems"], measured["left"][0], measured["reached"][0]) == (4, 1.0, 1.0)
-    assert {len(measured[key]) for key in ("left", "reached", "ties", "recurring")} == {keys.MAX_TURNS}
-    assert measured["reached"] == sorted(measured["reached"], reverse=True)
+    recipe, folder = recipes()["keys"], Path(warm_start.__file__).parent / "warm_start_keys"
+    model = Qwen3ForCausalLM.from_pretrained(folder)
+    (measured,) = warm_start.measure_turns(model, build_tokenizer(recipe.words), recipe).values()
+    assert (measured.problems, measured.left[0], measured.reached[0]) == (4, 1.0, 1.0)
+    assert {len(values) for values in astuple(measured) if isinstance(values, list)} == {keys.MAX_TURNS}
+    assert list(measured.reached) == sorted(measured.reached, reverse=True)
