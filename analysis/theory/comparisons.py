@@ -12,11 +12,11 @@ A claim of equality is supported if all intervals contain their closed forms and
 inequality is supported if all intervals lie above their closed forms.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,14 @@ import pandas as pd
 
 from analysis import stats
 from analysis.stats import Interval
-from analysis.theory.records import Manifest, load
+from rtpo.core.files import sha256
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
+from rtpo.run.reading import json_object, read_manifest
 
 FOLDER = PROJECT / "results" / "theory"
-COMMAND = "python experiments/theory.py"
-KEYS = ("theorem", "settings", "started", "wall_seconds", "cpu_seconds", "commit", "dirty", "lines")
+SCHEMA = 1
+KEYS = ("theorem", "settings", "started", "wall_seconds", "cpu_seconds", "commit", "dirty", "lines", "sha256")
 RESOLUTION = 0.1
 """the widest half-interval that decides, relative to the comparison's scale"""
 SLACK = 0.02
@@ -43,13 +44,24 @@ Row = tuple[str, float, float, float, float]
 """what is measured, and the four numbers that `compared` or `points` names"""
 
 
+class MissingRecords(DataError):
+    """Records that do not exist or are incomplete."""
+
+
 @cache
-def records(theorem: int, folder: Path = FOLDER) -> tuple[Manifest, pd.DataFrame]:
-    """A theorem's manifest and lines. Raises as `load` does, and DataError for records of another theorem."""
-    manifest, lines = load(folder, f"theorem_{theorem}", KEYS, f"{COMMAND} {theorem}")
-    if manifest["theorem"] != theorem:
-        raise DataError(f"{folder}/theorem_{theorem}.json is of theorem {manifest['theorem']}: restore it.")
-    return manifest, lines
+def records(theorem: int, folder: Path = FOLDER) -> tuple[Mapping[str, Any], pd.DataFrame]:
+    """The manifest theorem_<n>.json, and a row for each line of theorem_<n>.jsonl. Raises MissingRecords, naming the
+    command that makes them, for missing records, and DataError for damaged ones or those of another theorem."""
+    manifest, lines = folder / f"theorem_{theorem}.json", folder / f"theorem_{theorem}.jsonl"
+    for path in (manifest, lines):
+        if not path.exists():
+            raise MissingRecords(f"{path} does not exist: python experiments/theory.py {theorem} makes it.")
+    described = read_manifest(manifest, SCHEMA, KEYS)
+    if sha256(lines) != described["sha256"]:
+        raise DataError(f"{lines} is not the file that its manifest describes: restore it.")
+    if described["theorem"] != theorem:
+        raise DataError(f"{manifest} is of theorem {described['theorem']}: restore it.")
+    return described, pd.DataFrame([json_object(line, str(lines), ()) for line in lines.read_bytes().splitlines()])
 
 
 @cache

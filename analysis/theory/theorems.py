@@ -11,8 +11,7 @@ import pandas as pd
 
 from analysis import stats
 from analysis.tables import NO_VALUE, NOT_RUN, Number, number, percent
-from analysis.theory.comparisons import CLAIMS, FOLDER, over_runs, select, verdict
-from analysis.theory.records import MissingRecords
+from analysis.theory.comparisons import CLAIMS, FOLDER, MissingRecords, over_runs, select, verdict
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
 

@@ -5,22 +5,16 @@ the sample. So each turn is trained once, to the end, as in the theorem. Trainin
 as for a language model.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from rtpo import rtpo
-from rtpo.algorithms import configured
+from rtpo.algorithms import configured, load_algorithm
 from rtpo.harness.budget import Budget, Ledger
-from rtpo.rtpo import RTPOConfig
 from rtpo.theory.mdp import MDP, action_values, backward_induction, value
 from rtpo.theory.mdps import decisions, greedy, layered, lock, uniform
 from rtpo.theory.tabular import TabularHarness, tasks, train
-from rtpo.types import Role, Task
-from rtpo.verbs import Harness
-
-Step = Callable[[Harness, Sequence[Task], RTPOConfig], None]
 
 
 @dataclass(frozen=True)
@@ -47,30 +41,13 @@ class OrderSettings:
 FAMILIES: dict[str, Callable[[int], MDP]] = {"lock": lock, "layered": layered}
 
 
-def in_order(harness: Harness, tasks: Sequence[Task], config: RTPOConfig, turns: Iterable[int]) -> None:
-    """A data step of RTPO, but with the turns in the given order (`rtpo.step` trains the last turn first). Siblings are
-    sampled by the newest policy."""
-    trunks = [trunk for group in harness.rollout(tasks, n=config.trunks, role=Role.TRUNK) for trunk in group]
-    for k in turns:
-        boundaries = [trunk.boundary(k) for trunk in trunks if len(trunk.turns) > k]
-        if boundaries:
-            harness.sync()
-            siblings = rtpo.fork(harness, {k: boundaries}, config.group_size - 1)[k]
-            rows = rtpo.sibling_rows(boundaries, siblings, k, pool=config.pool_s0 and k == 0)
-            harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
-
-
-def forward(harness: Harness, tasks: Sequence[Task], config: RTPOConfig) -> None:
-    """A data step from the first turn to the last."""
-    in_order(harness, tasks, config, range(harness.max_turns))
-
-
-VARIANTS: dict[str, tuple[Step, dict[str, Any]]] = {
-    "reverse_fresh": (rtpo.step, {}),
-    "reverse_stale": (rtpo.step, {"sync_every": None}),
-    "forward_fresh": (forward, {}),
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "reverse_fresh": ("rtpo", {}),
+    "reverse_stale": ("rtpo", {"sync_every": None}),
+    "forward_fresh": ("rtpo_variants", {"order": "forward"}),
 }
-"""Forward order has no stale variant: it trains turn k before later turns, so its continuations are never stale."""
+"""By variant, the algorithm and what changes of its configuration. Forward order has no stale variant: it trains turn k
+before later turns, so its continuations are never stale."""
 
 
 def lines(settings: OrderSettings) -> Iterator[dict[str, Any]]:
@@ -85,13 +62,14 @@ def lines(settings: OrderSettings) -> Iterator[dict[str, Any]]:
 
 def train_and_compare(mdp: MDP, variant: str, regime: Regime, seed: int, every: int) -> dict[str, Any]:
     """Train from the uniform policy and compare the result with backward induction. Successes are exact."""
-    step, changes = VARIANTS[variant]
-    config: RTPOConfig = configured("rtpo", kl=0.0, trunks=regime.trunks, group_size=regime.group_size, **changes)
-    most_rollouts = len(tasks(mdp)) * rtpo.rollouts_per_task(config, mdp.horizon)
+    name, changes = VARIANTS[variant]
+    algorithm = load_algorithm(name)
+    config = configured(name, kl=0.0, trunks=regime.trunks, group_size=regime.group_size, **changes)
+    most_rollouts = len(tasks(mdp)) * algorithm.rollouts_per_task(config, mdp.horizon)
     ledger = Ledger(Budget(most_rollouts * regime.steps))
     harness = TabularHarness(mdp, ledger, learning_rate=regime.learning_rate, seed=seed)
     curve = [[0, value(mdp, harness.policy)]]
-    for number in train(harness, step, config, rtpo.rollouts_per_task, regime.steps):
+    for number in train(harness, algorithm.step, config, algorithm.rollouts_per_task, regime.steps):
         if (number + 1) % every == 0 or number + 1 == regime.steps:
             curve.append([number + 1, value(mdp, harness.policy)])
     best, learned, reachable = backward_induction(mdp), greedy(harness.policy), decisions(mdp)

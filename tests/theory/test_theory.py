@@ -13,8 +13,7 @@ import pytest
 from analysis.stats import CONTRADICTED, SUPPORTED, UNDECIDED
 from analysis.theory import comparisons
 from analysis.theory import theorems as theory
-from analysis.theory.comparisons import compared, records, verdict
-from analysis.theory.records import MissingRecords
+from analysis.theory.comparisons import MissingRecords, compared, records, verdict
 from experiments import theory as command
 from rtpo import rtpo
 from rtpo.algorithms import configured
@@ -25,7 +24,6 @@ from rtpo.theory.credit import harness_on
 from rtpo.theory.mdp import MDP, Table, softmax
 from rtpo.theory.mdps import ladder, lock, mixing, uniform, visits, weight_moments
 from rtpo.theory.noise import break_even, noise_ratio
-from rtpo.theory.order import forward, in_order
 from rtpo.theory.tabular import tasks
 from rtpo.types import Role
 
@@ -61,26 +59,6 @@ def test_exact_values_are_those_of_all_paths() -> None:
     assert moments[0, 0] == pytest.approx(second)
     assert second > 1.05
     assert weight_moments(mdp, old, old) == pytest.approx(np.ones_like(moments))
-
-
-def test_reversed_turns_in_order_are_rtpo_itself() -> None:
-    mdp = lock(0)
-    ends = []
-    for step in (
-        rtpo.step,
-        lambda harness, tasks, config: in_order(harness, tasks, config, reversed(range(harness.max_turns))),
-        forward,
-    ):
-        harness = harness_on(mdp, None, seed=3)
-        for number in range(3):
-            harness.end_step()
-            harness.begin_step(number, 1000)
-            harness.sync()
-            step(harness, tasks(mdp), CONFIG)
-        ends.append(harness.logits)
-    assert np.abs(ends[0]).max() > 0.1
-    assert np.array_equal(ends[0], ends[1])
-    assert not np.allclose(ends[0], ends[2])
 
 
 def test_tail_weights_are_products_of_ratios() -> None:
