@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 from elements import loaded
+from paper_settings import PaperSetting, paper_settings
 from titles import TITLES
 
 from analysis.paper.cells import load_plans
 from analysis.paper.numbers import load_paper
-from analysis.paper.settings import PaperSetting, paper_settings
 from rtpo.planning.plan import plan, summary
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.experiments import Element, experiments, sweep

@@ -1,4 +1,4 @@
-"""The paper's settings as data (settings.yaml), and the values of our runs where they differ."""
+"""The paper's settings as data (analysis/paper/settings.yaml), and the values of our runs where they differ."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 from analysis.paper.records import config_file, panel_size
 from rtpo.core.losses import LOG_RATIO_LIMIT
 from rtpo.data.registry import REGISTRY
-from rtpo.run.config import RunConfig
+from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.reading import SAFE_LOADER
 
-FILE = Path(__file__).with_name("settings.yaml")
+FILE = PROJECT / "analysis" / "paper" / "settings.yaml"
 Value = bool | int | float | str | None
 
 
