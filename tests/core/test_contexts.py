@@ -4,19 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_paths import turn
 
 from rtpo.core.chat import ThinkTags
 from rtpo.core.contexts import flattened_context, next_context, strip_think
-from rtpo.types import Ids, Snapshot, StopReason, Turn, as_ids
+from rtpo.types import Ids, as_ids
 
 OPEN, CLOSE, STOP, NL, NLNL = 91, 92, 93, 94, 95
 TAGS = ThinkTags(open_id=OPEN, close_id=CLOSE, stop_id=STOP, newline_ids=frozenset({NL, NLNL}))
-
-
-def turn(k: int, context: list[int], output: list[int], feedback: list[int]) -> Turn:
-    logprobs = np.zeros(len(output), np.float32)
-    snapshot = Snapshot(None, "")
-    return Turn(k, as_ids(context), as_ids(output), logprobs, 0, StopReason.STOP, snapshot, as_ids(feedback))
 
 
 @pytest.mark.parametrize(

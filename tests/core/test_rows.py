@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import made_paths
 import numpy as np
 import pytest
 
@@ -9,7 +10,7 @@ from rtpo.core.chat import ThinkTags
 from rtpo.core.contexts import next_context
 from rtpo.errors import NonFinite
 from rtpo.rows import path_weight, recorded_rows, trajectory_rows, turn_row
-from rtpo.types import Grade, GradeOutcome, Role, Rollout, Snapshot, StopReason, Task, Termination, Turn, as_ids
+from rtpo.types import Rollout, Task, Turn, as_ids
 
 OPEN, CLOSE, STOP = 91, 92, 93
 TAGS = ThinkTags(OPEN, CLOSE, STOP, frozenset())
@@ -19,16 +20,13 @@ FEEDBACKS: tuple[list[int], ...] = ([7, 8], [9], [])
 
 def rollout(outputs: tuple[list[int], ...] = OUTPUTS, start_k: int = 0) -> Rollout:
     """c_0 = [1, 2], then outputs and feedback, thinking stripped; log-probs -0.1, -0.2, ... along the path."""
-    context, turns, count = as_ids([1, 2]), [], 0
+    context, turns, count = as_ids([1, 2]), list[Turn](), 0
     for k, (output, feedback) in enumerate(zip(outputs, FEEDBACKS, strict=False)):
         logprobs = -0.1 * np.arange(count + 1, count + 1 + len(output), dtype=np.float32)
         count += len(output)
-        snapshot = Snapshot(k, str(k))
-        turns.append(Turn(k, context, as_ids(output), logprobs, 5, StopReason.STOP, snapshot, as_ids(feedback)))
+        turns.append(made_paths.turn(k, context, output, feedback, k, logprobs=logprobs, policy_version=5))
         context = next_context(context, as_ids(output), as_ids(feedback), TAGS, "strip_think")
-    grade = Grade(GradeOutcome.GRADED, 1.0)
-    task = Task("t", "q", None)
-    return Rollout("r", task, Role.CHAIN, start_k, None, tuple(turns), Termination.ANSWERED, grade)
+    return made_paths.rollout("r", Task("t", "q", None), turns, 1.0, start_k)
 
 
 def test_turn_row() -> None:

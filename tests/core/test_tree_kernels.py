@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 import transformers.integrations.flex_attention as flex_integration
+from small_models import small_model
 from torch._dynamo.utils import counters
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from experiments import check_gpu
 from rtpo.core import tree_attention
@@ -82,8 +82,7 @@ def test_the_check_of_a_gpu_passes_fails_or_is_not_finished(
 def test_the_check_of_a_gpu_takes_a_model_that_is_trained_on_trees(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 90}
-    LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)).save_pretrained(tmp_path)
+    small_model(folder=tmp_path, vocab_size=90)
     assert check_gpu.main(["--tiny", "--model", str(tmp_path)]) == 0
     assert f"update, {tmp_path.name}, trees" in capsys.readouterr().out
     config = json.loads((tmp_path / "config.json").read_text())

@@ -11,9 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from byte_tokenizer import byte_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
-from textworld_games import FAMILIES, file_of, game, needs_textworld, small_model
+from small_models import SMOLLM2, small_model
+from textworld_games import FAMILIES, file_of, game, needs_textworld
 
 from experiments import minimal
 from rtpo.core.files import sha256
@@ -198,7 +200,8 @@ def test_minimal_trains_a_language_model_on_the_games_of_a_folder(
     source = file_of("quests", 0)
     shutil.copytree(source.parent, tmp_path / "quests")
     shutil.copy(source, tmp_path / "quests" / "held_out.jsonl")
-    own = ["--model", str(small_model(tmp_path / "model")), "--env", "textworld", "--data", str(tmp_path / "quests")]
+    small_model(byte_tokenizer(), tmp_path / "model", **SMOLLM2)
+    own = ["--model", str(tmp_path / "model"), "--env", "textworld", "--data", str(tmp_path / "quests")]
     minimal.main([*own, "--rollouts", "1"])
     first, step, last = capsys.readouterr().out.splitlines()
     assert first.startswith("before, mean reward on 1 held-out tasks")

@@ -8,9 +8,6 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-import torch
-from byte_tokenizer import byte_tokenizer
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from rtpo.envs.textworld.games import INSTALL, Family, first_seed, read_games, write_games
 from rtpo.envs.textworld.making import make_game
@@ -18,7 +15,6 @@ from rtpo.types import Task
 
 FAMILIES = {"quests": Family("quests", (1, 2), 4, (2, 2)), "treasure": Family("treasure", (5, 5), 4, (2, 2))}
 """the shortest games that there are"""
-SIZES = {"hidden_size": 36, "intermediate_size": 96, "num_hidden_layers": 3, "head_dim": 4}
 MISSING = "" if find_spec("textworld") else f"no textworld on this machine: {INSTALL}"
 if MISSING and os.environ.get("CI"):
     raise pytest.UsageError(f"CI is set, where nothing is skipped for what is missing, and there is {MISSING}")
@@ -34,18 +30,6 @@ def file_of(kind: str, place: int) -> Path:
     rows = (row for seed in seeds if (row := make_game(folder / "games", FAMILIES[kind], seed)))
     write_games(folder / "train.jsonl", list(islice(rows, place, place + 1)))
     return folder / "train.jsonl"
-
-
-def small_model(folder: Path) -> Path:
-    """A folder with a small random model of SmolLM2's architecture."""
-    tokenizer = byte_tokenizer()
-    torch.manual_seed(0)
-    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True}
-    described = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=4096, **SIZES, **heads)
-    described.eos_token_id = tokenizer.eos_token_id
-    LlamaForCausalLM(described).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def game(kind: str) -> Task:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import made_paths
 import numpy as np
 import pytest
 import torch
@@ -21,20 +22,7 @@ from rtpo.core.packing import normalised_weights, training_batches
 from rtpo.envs.worlds import limits, worlds
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
-from rtpo.types import (
-    Grade,
-    GradeOutcome,
-    Group,
-    Role,
-    Rollout,
-    Snapshot,
-    StopReason,
-    Task,
-    Termination,
-    TrainRow,
-    Turn,
-    as_ids,
-)
+from rtpo.types import Group, Role, Rollout, Task, TrainRow, as_ids
 from rtpo.verbs import Loss, Update
 
 TASKS = [Task(f"task {i}", "", 0) for i in range(4)]
@@ -74,23 +62,11 @@ class ReplayingHarness:
 
 
 def rollout(path: minimal.Played, task: Task, start_k: int, role: Role, uid: str) -> Rollout:
-    turns = tuple(
-        Turn(
-            k,
-            as_ids(turn.boundary.context),
-            as_ids(turn.output),
-            np.array(turn.logprobs, np.float32),
-            0,
-            StopReason.STOP,
-            Snapshot(None, ""),
-            as_ids(turn.feedback),
-            (),
-            None,
-        )
-        for k, turn in enumerate(path.turns)
-    )
-    grade = Grade(GradeOutcome.GRADED, path.reward)
-    return Rollout(uid, task, role, start_k, None, turns, Termination.ANSWERED, grade, None)
+    turns = [
+        made_paths.turn(k, t.boundary.context, t.output, t.feedback, logprobs=np.array(t.logprobs, np.float32))
+        for k, t in enumerate(path.turns)
+    ]
+    return made_paths.rollout(uid, task, turns, path.reward, start_k, role)
 
 
 def in_float32(turn: minimal.Turn) -> minimal.Turn:

@@ -3,24 +3,19 @@
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from made_paths import rollout, turn
 from methods import TASKS, advantage_of, config_of, graded, one_step
 from scripted import solver
 
 from baselines import anchored, gigpo
-from rtpo.types import Grade, GradeOutcome, Role, Rollout, Snapshot, StopReason, Termination, Turn, as_ids
+from rtpo.types import Role, Rollout
 
 
 def path(uid: str, states: str, reward: float, start_k: int = 0) -> Rollout:
     """One that came through these states, each named by a letter; its turn k says k."""
-    logprobs = np.zeros(1, np.float32)
-    turns = tuple(
-        Turn(k, as_ids([7]), as_ids([k]), logprobs, 0, StopReason.STOP, Snapshot(state, state), as_ids([]))
-        for k, state in enumerate(states)
-    )
-    grade = Grade(GradeOutcome.GRADED, reward)
-    return Rollout(uid, TASKS[0], Role.CHAIN, start_k, None, turns, Termination.ANSWERED, grade)
+    turns = [turn(k, [7], [k], state=state) for k, state in enumerate(states)]
+    return rollout(uid, TASKS[0], turns, reward, start_k)
 
 
 THREE = (path("a", "sxy", 1.0), path("b", "sxz", 0.0), path("c", "sw", 1.0))
@@ -63,14 +58,14 @@ def test_shrunk_without_end_an_anchored_baseline_is_the_mean_of_the_others() -> 
 def test_forks_are_charged_and_train_what_they_sampled() -> None:
     """A prompt none of whose chains took a second turn has no forks."""
     harness = one_step(config_of("anchored", chains=6, forks=4, fork_turn=1), script=solver(0.2))
-    forks = [rollout for rollout in harness.rollouts if rollout.role is Role.BRANCH]
+    forks = [path for path in harness.rollouts if path.role is Role.BRANCH]
     reached = {path.task.uid for path in harness.rollouts if path.role is Role.CHAIN and len(path.turns) > 1}
     assert harness.ledger.rollouts == 2 * len(TASKS) + len(forks)
     assert Counter(fork.task.uid for fork in forks) == dict.fromkeys(reached, 4)
     assert {fork.start_k for fork in forks} == {1}
     (rows,) = harness.updated
     trained = {(row.rollout_uid, row.turns[0].k) for row in rows}
-    assert trained == {(path.uid, turn.k) for path in harness.rollouts for turn in path.own_turns}
+    assert trained == {(path.uid, own.k) for path in harness.rollouts for own in path.own_turns}
 
 
 @pytest.mark.parametrize(("shares", "best"), [((0.6, 0.1), 2), ((0.3, 0.05), 1)])

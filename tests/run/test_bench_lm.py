@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import LlamaConfig, LlamaForCausalLM
+from small_models import small_model
 
 from experiments import bench, bench_lm
 
@@ -13,9 +13,7 @@ from experiments import bench, bench_lm
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    sizes = {"vocab_size": 49152, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": True}
-    LlamaForCausalLM(LlamaConfig(**sizes, **heads)).save_pretrained(folder)
+    small_model(folder=folder, vocab_size=49152, num_hidden_layers=1, tie_word_embeddings=True)
     return folder
 
 

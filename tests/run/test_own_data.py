@@ -4,11 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from byte_tokenizer import byte_tokenizer
 from conftest import compose_config
 from local_backend import LocalBackend
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from small_models import small_model
 
 import rtpo.verl_harness.session as session
 from analysis import make_tables
@@ -20,23 +19,12 @@ from rtpo.run.tasks import load_tasks
 pytestmark = pytest.mark.needs("bwrap")
 
 
-def random_model(folder: Path) -> Path:
-    """A model that solves nothing."""
-    tokenizer = byte_tokenizer()
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 16}
-    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 4096}
-    config = Qwen3Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **sizes, **heads)
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 def test_own_rows_and_an_own_model_are_named_and_a_run_that_learns_nothing_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(session, "open_backend", LocalBackend)
-    rows, model = tmp_path / "mine.jsonl", random_model(tmp_path / "my_own_model")
+    rows, model = tmp_path / "mine.jsonl", tmp_path / "my_own_model"
+    small_model(byte_tokenizer(), model, "qwen3", head_dim=16)
     write_records(rows, [Record(f"mine/{n}", f"What is {n} + {n}?", (str(2 * n),), {}) for n in range(50)])
     overrides = (
         *("task=math", f"data={rows}", f"model.path={model}", f"results={tmp_path / 'results'}"),

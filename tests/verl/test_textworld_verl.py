@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from byte_tokenizer import byte_tokenizer
 from conftest import compose_config
-from textworld_games import file_of, needs_textworld, small_model
+from small_models import SMOLLM2, small_model
+from textworld_games import file_of, needs_textworld
 from whole_runs import StopAt, differences, lines
 
 from experiments.training import train
@@ -18,7 +20,9 @@ METHODS = {"rtpo": ("algorithm.trunks=2",), "grpo_exact": ("algorithm.chains=4",
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tmp_path_factory.mktemp("model"))
+    folder = tmp_path_factory.mktemp("model")
+    small_model(byte_tokenizer(), folder, **SMOLLM2)
+    return folder
 
 
 @needs_textworld

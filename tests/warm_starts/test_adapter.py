@@ -2,14 +2,15 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from byte_tokenizer import byte_tokenizer
+from small_models import small_model
 from textworld_games import game, needs_textworld
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
@@ -32,16 +33,7 @@ def encode(text: str) -> list[int]:
 
 TAGS = {encode("<think>")[0]: 3, encode("</think>")[0]: 4}
 RECIPE = AdapterRecipe(family="quests", first=0, games=4, passes=2, slips=0.3, batch_size=2, learning_rate=0.02)
-
-
-def small_model() -> Any:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(TOKENIZER), num_hidden_layers=2, tie_word_embeddings=True, initializer_range=0.3, **sizes
-        )
-    ).eval()
+model_of = partial(small_model, TOKENIZER, tie_word_embeddings=True, initializer_range=0.3)
 
 
 def shown(kind: str, slips: float, seed: int = 0) -> Demonstration:
@@ -77,7 +69,7 @@ def test_thoughts_are_short_and_name_what_the_commands_handle() -> None:
 
 @needs_textworld
 def test_a_row_gives_each_reply_the_log_probs_that_its_own_context_gives() -> None:
-    model, episode = small_model(), shown("quests", 0.3)
+    model, episode = model_of(), shown("quests", 0.3)
     expected, context = [], CHAT.opening(episode.opening)
     for turn in episode.turns:
         reply = as_ids([*encode(turn.reply), CHAT.tags.stop_id])
@@ -98,7 +90,7 @@ def test_training_moves_the_adapter_alone_lowers_the_loss_and_gives_the_same_aga
     recipe = replace(RECIPE, passes=4)
 
     def trained() -> tuple[list[float], dict[str, torch.Tensor], Any]:
-        model = with_lora(small_model(), recipe, TAGS)
+        model = with_lora(model_of(), recipe, TAGS)
         losses = train(model, shown_rows, recipe)
         return losses, {name: weight for name, weight in model.named_parameters() if weight.requires_grad}, model
 
@@ -112,7 +104,7 @@ def test_training_moves_the_adapter_alone_lowers_the_loss_and_gives_the_same_aga
     adapted_logprobs = logprobs(model.get_base_model(), row)
     merged = logprobs(model.merge_and_unload(), row)
     torch.testing.assert_close(merged, adapted_logprobs, atol=1e-4, rtol=0)
-    assert (merged - logprobs(small_model(), row)).abs().max() > 0.1
+    assert (merged - logprobs(model_of(), row)).abs().max() > 0.1
 
 
 def test_no_two_warm_starts_of_a_family_share_a_game() -> None:

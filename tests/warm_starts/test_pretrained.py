@@ -8,7 +8,8 @@ import pytest
 import torch
 from byte_tokenizer import MARKUP, byte_tokenizer
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
+from small_models import small_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from experiments.prepare_model import main
 from rtpo.core.chat import ChatFormat
@@ -25,11 +26,8 @@ PLAIN += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 def source(folder: Path, *, stops: bool = True, tokenizer: Any = None) -> Path:
     """A random model that speaks no tags and whose every reply is the stop token, or never."""
     tokenizer = tokenizer or byte_tokenizer((), PLAIN)
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "head_dim": 16}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 512}
-    config = Qwen3Config(vocab_size=len(tokenizer), tie_word_embeddings=False, **sizes, **heads)
-    model = AutoModelForCausalLM.from_config(config)
+    sizes = {"num_hidden_layers": 1, "head_dim": 16, "max_position_embeddings": 512}
+    model = small_model(member="qwen3", vocab_size=len(tokenizer), tie_word_embeddings=False, **sizes)
     with torch.no_grad():
         model.get_input_embeddings().weight[:, 0] = 9
         model.get_output_embeddings().weight[tokenizer.eos_token_id, 0] = 9 if stops else -9
