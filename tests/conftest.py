@@ -4,7 +4,6 @@ for before the first test."""
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -82,8 +81,8 @@ def needed(item: pytest.Item) -> tuple[str, ...]:
 
 @pytest.fixture(autouse=True)
 def _nothing_used_without_a_mark(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No sandbox, so that a test that lacks its mark is found where there is one, too; no process in a fast test."""
-    with pytest.MonkeyPatch.context() as patch, fast.nothing_started() if fast.is_fast(request.path) else nullcontext():
+    """No sandbox, so that a test that lacks its mark is found where there is one, too."""
+    with pytest.MonkeyPatch.context() as patch:  # which no test undoes
         if "bwrap" not in needed(request.node):
             patch.setattr(python_sandbox, "BUBBLEWRAP", 'bwrap for a test without pytest.mark.needs("bwrap")')
         yield

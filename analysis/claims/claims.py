@@ -72,6 +72,8 @@ def read_claims(text: str) -> ClaimsFile:
         for what, name, choices in names:
             if name and name not in choices:
                 raise DataError(f"claims.yaml, {key}: {what} {name!r} is unknown; {nearest(name, list(choices))}.")
+        if not part.theorem and ", " not in part.what:
+            raise DataError(f"claims.yaml, {key}: what is {part.what!r}: write 'place, measurement', with a comma.")
     return source
 
 

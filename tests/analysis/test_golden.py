@@ -5,7 +5,6 @@ or pairs of runs; questions in `questions`). Means never change. Where an interv
 from what to what, and why.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,9 +13,7 @@ import pandas as pd
 import pytest
 
 from analysis import metrics
-from analysis.claims import claims as paper_claims
 from analysis.load import Frames, experiment, groups
-from analysis.run_table import COLUMNS
 from analysis.stats import Interval
 from analysis.theory import comparisons as theorems
 from rtpo.run.config import PROJECT
@@ -25,9 +22,9 @@ FOLDER = Path(__file__).parents[1] / "golden"
 RESULTS = PROJECT / "results"
 EXPERIMENTS = ("reference", "main_table_toy_toy_math", "main_table_toy_toy_knowledge")
 ORDER = ("success", "optimum", "below", "one_improvement", "share")
-MEASURED = ("mean", "low", "high", "n", "questions")
-TEXTS = ("shown", "verdict", "aside")
-"""columns of numbers, and of what else is compared"""
+TOKENS = ("generated_tokens", "row_tokens", "computed_tokens", "scored_tokens", "prefilled_tokens")
+MEASURED = ("mean", "low", "high", "n", "questions", "closed")
+"""columns that are compared"""
 Row = dict[str, object]
 
 
@@ -56,7 +53,7 @@ def _trained(group: Frames) -> Iterator[Row]:
         "context ratio": metrics.context_ratio(group),
         **{
             key.replace("_", " "): group.runs[key]
-            for key in ("rollouts", "generated_tokens", "optimizer_steps", "training_seconds")
+            for key in ("rollouts", "budget", "optimizer_steps", "training_seconds", *TOKENS)
         },
     }
     for quantity, of_runs in values.items():
@@ -75,17 +72,6 @@ def _configurations() -> Iterator[tuple[Row, Frames]]:
 def runs() -> pd.DataFrame:
     """What was measured of them."""
     rows = [key | row for key, group in _configurations() for row in (*_evaluated(group), *_trained(group))]
-    return pd.DataFrame(rows)
-
-
-def run_tables() -> pd.DataFrame:
-    """What the run tables show of them, as text."""
-    rows = [
-        key | {"quantity": name, "shown": str(column.cell(group))}
-        for key, group in _configurations()
-        for name, column in COLUMNS.items()
-        if name != "method"
-    ]
     return pd.DataFrame(rows)
 
 
@@ -120,22 +106,7 @@ def theory() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def claims() -> pd.DataFrame:
-    """The parts of every claim with their verdicts, and the numbers that stand beside them."""
-    parts = paper_claims.parts(RESULTS)
-    # the numbers of theorems are those of `theory`
-    parts = parts.assign(shown=parts["shown"].where(parts["scale"] != "theory", ""))
-    shown = [" ".join(re.findall(r"[+−-]?[\d,]*\d(?:\.\d+)?", text)) for text in parts["shown"]]
-    part = parts.groupby(["claim", "scale"]).cumcount()
-    return parts.assign(part=part, shown=shown, n=parts["n"].fillna(0)).drop(columns=["mean", "low", "high", "what"])
-
-
-GOLDEN: dict[str, Callable[[], pd.DataFrame]] = {
-    "runs": runs,
-    "run_tables": run_tables,
-    "claims": claims,
-    "theory": theory,
-}
+GOLDEN: dict[str, Callable[[], pd.DataFrame]] = {"runs": runs, "theory": theory}
 
 
 def write(name: str, frame: pd.DataFrame) -> None:
@@ -144,19 +115,15 @@ def write(name: str, frame: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_numbers_are_those_of_the_records(name: str) -> None:
-    texts = {"shown": str, "aside": str}
-    golden = pd.read_csv(FOLDER / f"{name}.csv", dtype=texts, keep_default_na=False, na_values=[""])
+    golden = pd.read_csv(FOLDER / f"{name}.csv", keep_default_na=False, na_values=[""])
     assert len(golden)
     current = GOLDEN[name]().reindex(columns=golden.columns)
-    keys = [column for column in golden.columns if column not in (*MEASURED, *TEXTS, "closed", "paper")]
+    keys = [column for column in golden.columns if column not in MEASURED]
     both = golden.merge(current, on=keys, how="outer", suffixes=("", "_now"), indicator=True, validate="one_to_one")
     missing = both.loc[both["_merge"] != "both", keys]
     assert missing.empty, f"in one of the two alone:\n{missing.to_string()}"
     for column in golden.columns.difference(keys):
-        if pd.api.types.is_numeric_dtype(golden[column]):
-            now = both[f"{column}_now"].astype(float)
-            same = np.isclose(both[column], now, rtol=1e-6, atol=1e-9, equal_nan=True)
-        else:
-            same = both[column].fillna("") == both[f"{column}_now"].fillna("")
+        now = both[f"{column}_now"].astype(float)
+        same = np.isclose(both[column], now, rtol=1e-6, atol=1e-9, equal_nan=True)
         different = both.loc[~same, [*keys, column, f"{column}_now"]]
         assert different.empty, f"{len(different)} of {len(both)} differ:\n{different.head(20).to_string()}"

@@ -14,7 +14,7 @@ from rtpo.data.records import Record, write_records
 from rtpo.envs.registry import ENVIRONMENTS
 from rtpo.envs.toy import knowledge, math
 from rtpo.errors import ConfigError, DataError
-from rtpo.run.tasks import check_splits, load_tasks, take, taken_tasks
+from rtpo.run.tasks import check_splits, load_tasks, take
 from rtpo.types import Task
 
 
@@ -61,20 +61,6 @@ def test_all_rows_of_a_file_are_taken_unless_a_count_is_set(name: str, tmp_path:
     for place, overrides in (("train", ()), ("held_out", ()), ("train", ("task.train.count=30",))):
         task = compose_config(f"task={name}", f"data={tmp_path / 'mine.jsonl'}", *overrides).task
         assert getattr(task, place).count == (30 if overrides else None)
-
-
-def test_how_many_tasks_of_how_many_are_taken_is_said(tmp_path: Path) -> None:
-    data = tmp_path / "problems.jsonl"
-    write_records(data, [Record(f"p/{n}", f"What is {n}?", (str(n),), {}) for n in range(50)])
-    for overrides in ((), ("task.train.count=7",)):
-        task = compose_config("task=math", f"data={data}", *overrides).task
-        train, held_out = load_tasks(task, task.train), load_tasks(task, task.held_out)
-        said = taken_tasks(task, train, held_out)
-        assert f" {len(train)} of 50 " in said
-        assert f" {len(held_out)} of 50 " in said
-        assert len(train) == 7 if overrides else len(train) > 30
-        assert ("task.train.count=7" in said) is bool(overrides)
-        assert "None" not in said
 
 
 def test_a_prepared_file_that_is_missing_comes_with_the_command_that_makes_it(

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from methods import advantage_of, graded, one_step, parts_of, spelled_path
-from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, always, in_turn, scripted_harness, solver
+from methods import advantage_of, graded, parts_of, spelled_path
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, always, in_turn, scripted_harness
 
 from baselines.grpo import chain_rows, step
 from rtpo.algorithms import configured
@@ -73,17 +73,7 @@ def test_a_flattened_row_token_by_token() -> None:
         *spelled_path("flattened", ("call_1", 0.5), ("call_2", 0.5), ("right", 0.5)),
         *spelled_path("flattened", ("wrong", -0.5)),
     ]
+    assert harness.losses == [TokenClip(0.2, 0.2, 3.0, "rollout", 0.0)]
     (packed,) = (s.packed for s in harness.backend.steps)
     assert packed.weight[packed.mask] == pytest.approx(np.repeat([1 / 68, 1 / 16], [34, 8]))
     assert packed.lengths.tolist() == [14 + 12 + 12 + 12 + 12 + 10, 14 + 8]
-
-
-def test_minibatches_split_prompts() -> None:
-    """Of one update of chains."""
-    harness = one_step(replace(CONFIG, minibatches=4), TASKS, script=solver(0.4))
-    assert {(r.role, r.start_k, r.parent_uid) for r in harness.rollouts} == {(Role.CHAIN, 0, None)}
-    assert harness.losses == [TokenClip(0.2, 0.2, 3.0, "rollout", 0.0)]
-    (rows,) = harness.updated
-    trained = [sum(not row.is_tied for row in rows if row.group == task.uid) for task in TASKS]
-    assert [len(taken.packed.lengths) for taken in harness.backend.steps] == [count for count in trained if count]
-    assert len(harness.backend.steps) > 1

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator
 from graphlib import TopologicalSorter
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,8 +24,6 @@ MODULES = algorithms()
 VERL = PROJECT / "rtpo" / "verl_harness"
 HEAVY = {"verl", "vllm", "ray"}
 ALGORITHMS = tuple((PROJECT / Path(*module.split("."))).with_suffix(".py") for module in MODULES.values())
-NOUN = re.compile(r" (?:(?!is |has |have |holds |runs |and )[a-z-]+ )?(?!is|has|holds|runs|needs)([a-z]+s)\b")
-"""a plural, behind one word that may describe it"""
 APART = {"theory", "algorithms.py"}
 """parts of rtpo/ that may name algorithms: their experiments on tables, and the registry"""
 HARNESS = [
@@ -172,34 +169,6 @@ def test_each_fault_of_meaning_stands_once_in_its_module() -> None:
     places = {fault["fault"]: (PROJECT / fault["module"]).read_text().count(fault["before"]) for fault in faults}
     assert places == dict.fromkeys(places, 1)
     assert len(places) == len(faults) > 40
-
-
-def test_messages_that_count_use_the_one_function_that_makes_plurals() -> None:
-    """A noun that is counted anywhere by `counted`, or follows a length, never follows a bare number elsewhere."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
-    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
-    calls = (
-        node
-        for _, node in nodes
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "counted"
-    )
-    nouns = {str(call.args[1].value).split()[-1] for call in calls if isinstance(call.args[1], ast.Constant)}
-    plurals = {counted(2, noun).split()[-1] for noun in nouns}
-    bare = []
-    for path, node in nodes:
-        parts = node.values if isinstance(node, ast.JoinedStr) and path.name != "minimal.py" else []
-        for value, text in pairwise(parts):
-            if not isinstance(value, ast.FormattedValue) or value.conversion > 0 or not isinstance(text, ast.Constant):
-                continue  # a conversion such as !s says that it is no count, or a large one of a prompt
-            if (following := NOUN.match(str(text.value))) is None:
-                continue
-            number = ast.unparse(value.value)
-            is_constant = re.fullmatch(r"[A-Z_]+", number)
-            if not is_constant and (following[1] in plurals or number.startswith("len(")):
-                bare.append(f"{path.relative_to(PROJECT)}:{node.lineno} {number}{following[0]}")
-        if isinstance(node, ast.Constant) and re.search(r"[a-z]{2}\((?:s|es)\)[ .,;:]", str(node.value)):
-            bare.append(f"{path.relative_to(PROJECT)}:{node.lineno} {node.value!r}")
-    assert not bare, bare
 
 
 @given(st.integers(-5, 2000), st.sampled_from(("run", "process", "reply", "training process")))

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from random import Random
 
@@ -94,7 +94,10 @@ def test_each_rewrite_has_an_example_and_all_together_make_no_two_golds_equal() 
 
 def test_golds_equal_themselves_and_mutated_golds_do_not() -> None:
     chosen = golds()[: len(OLYMPIAD)] + golds()[len(OLYMPIAD) :: 16]
-    assert [gold for gold in chosen if verdict(gold, gold) != "right"] == []
+    assert [gold for gold in golds() if verdict(gold, gold) != "right"] == []
+    # a gold that is an assignment is its value
+    neighbours = [(gold, other) for gold, other in pairwise(golds()) if (gold, other) != ("5", "x=5")]
+    assert [pair for pair in neighbours if verdict(*pair) == "right"] == []
     accepted = [(gold, said) for gold in chosen for said in mutations(gold) if verdict(gold, said) == "right"]
     assert [(gold, said) for gold, said in accepted if not ZERO_OR_UNIT.search(said)] == []
 

@@ -2,10 +2,10 @@
 
 import pytest
 from conftest import compose_config
-from trees import differences
 
 from rtpo.engines.base import Sampling
 from rtpo.errors import ConfigError
+from rtpo.run.building import leaves
 from rtpo.run.config import PROJECT, RunConfig, rollout_sampling
 from rtpo.run.model_folder import check_model
 
@@ -35,9 +35,21 @@ def test_every_algorithm_and_every_toy_task_composes(algorithm: str, task: str) 
     assert {name: getattr(built, name) for name in config.algorithm} == config.algorithm
 
 
+CONTROLS = {"grpo_exact": "training_context", "arpo_exact": "training_context", "tree_grpo_exact": "training_context"}
+CONTROLS |= {"rtpo_off": "sync_every", "rtpo_sync_2": "sync_every", "rtpo_sync_kl": "sync_kl", "rtpo_g4": "group_size"}
+"""methods, and the field in which each differs from the method whose name it begins with"""
+
+
+def differences(*overrides: tuple[str, ...]) -> set[str]:
+    first, second = (dict(leaves(compose_config(*each).as_dict())) for each in overrides)
+    return {field for field in first | second if first.get(field) != second.get(field)}
+
+
 def test_an_override_changes_that_field_only() -> None:
-    config = compose_config("algorithm.trunks=3", "save.keep=3").as_dict()
-    assert list(differences(compose_config().as_dict(), config)) == ["algorithm.trunks", "save.keep"]
+    assert differences((), ("algorithm.trunks=3", "save.keep=3")) == {"algorithm.trunks", "save.keep"}
+    for name, field in CONTROLS.items():
+        partner, own = f"algorithm={name.rpartition('_')[0].removesuffix('_sync')}", f"algorithm={name}"
+        assert differences((partner,), (own,)) == {f"algorithm.{field}", "algorithm.label"}
 
 
 REFUSED = """
