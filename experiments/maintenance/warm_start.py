@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     record: dict[str, Any]
     warning = ""
     if name in adapters:
-        record = make_adapter(adapters[name], base, read_splits(games / adapters[name].family), output)
+        record = asdict(make_adapter(adapters[name], base, read_splits(games / adapters[name].family), output))
     else:
         recipe = toy_recipes[name]
         toy_record = warm_start(replace(recipe, settings=replace(recipe.settings, **options)), output)

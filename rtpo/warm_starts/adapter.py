@@ -23,7 +23,7 @@ from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import Role, Rollout, Task
 from rtpo.warm_starts.demonstrated import Row, batch_of, episode_row, logprobs
-from rtpo.warm_starts.recipes import AdapterRecipe
+from rtpo.warm_starts.recipes import WARM_START, AdapterMeasures, AdapterRecipe, AdapterRecord
 from rtpo.warm_starts.textworld_demonstrator import demonstrate
 
 GROUP = 8
@@ -150,10 +150,8 @@ def play(model: Any, chat: ChatFormat, games: Sequence[Task], episodes: int, sam
     return run_episodes(world, plans, sampling, on_retry=print)
 
 
-def measure(model: Any, chat: ChatFormat, held_out: Sequence[Task], trained: Sequence[Task]) -> dict[str, int | float]:
-    """Measure success on held-out games, at temperature 1 and greedily, and on groups of eight on training games.
-
-    entropy: minus the mean log-prob of the sampled tokens, in nats."""
+def measure(model: Any, chat: ChatFormat, held_out: Sequence[Task], trained: Sequence[Task]) -> AdapterMeasures:
+    """Play held-out games at temperature 1 and greedily, and training games in groups of GROUP episodes."""
     sampled = play(model, chat, held_out, 1, Sampling())
     greedy = play(model, chat, held_out, 1, Sampling(temperature=0))
     grouped = play(model, chat, trained, GROUP, Sampling())
@@ -168,8 +166,8 @@ def measure(model: Any, chat: ChatFormat, held_out: Sequence[Task], trained: Seq
         "tokens_per_turn": np.mean([len(turn.output_ids) for turn in turns]),
         "entropy": -np.concatenate([turn.logprobs for turn in turns]).mean(),
     }
-    counts = {"held_out_games": len(sampled), "groups": len(shares)}
-    return counts | {name: round(float(value), 4) for name, value in figures.items()}
+    rounded = {name: round(float(value), 4) for name, value in figures.items()}
+    return AdapterMeasures(held_out_games=len(sampled), groups=len(shares), **rounded)
 
 
 def save(model: Any, base: Path, output: Path) -> None:
@@ -179,8 +177,8 @@ def save(model: Any, base: Path, output: Path) -> None:
     (output / "README.md").unlink()  # an empty template of a model card
 
 
-def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]], output: Path) -> dict[str, Any]:
-    """Train, measure and save an adapter's folder; returns its record, written last as warm_start.json.
+def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]], output: Path) -> AdapterRecord:
+    """Train, measure and save an adapter's folder. Its record is written last, and returned.
 
     base: folder of the pretrained model. games: by split, as `read_splits` returns them. Raises DataError if `output`
     is not empty."""
@@ -196,15 +194,14 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
     save(model, base, output)
     trained = time.monotonic()
     merged = model.merge_and_unload().eval()
-    measured = measure(merged, chat, games["held_out"][: recipe.held_out], games["train"][: recipe.groups])
-    record = {
-        "settings": asdict(recipe),
-        "base": {"model.safetensors": sha256(base / "model.safetensors")},
-        "measured": measured,
-        "demonstrator_success": float(np.mean([episode.grade.reward for episode in episodes])),
-        "training_seconds": round(trained - begun, 1),
-        "sha256": {"adapter_model.safetensors": sha256(output / "adapter_model.safetensors")},
-        "loss": losses,
-    }
-    (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n")
+    record = AdapterRecord(
+        settings=recipe,
+        base={"model.safetensors": sha256(base / "model.safetensors")},
+        measured=measure(merged, chat, games["held_out"][: recipe.held_out], games["train"][: recipe.groups]),
+        demonstrator_success=float(np.mean([episode.grade.reward for episode in episodes])),
+        training_seconds=round(trained - begun, 1),
+        sha256={"adapter_model.safetensors": sha256(output / "adapter_model.safetensors")},
+        loss=losses,
+    )
+    (output / WARM_START).write_text(json.dumps(asdict(record), indent=1) + "\n")
     return record

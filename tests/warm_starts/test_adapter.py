@@ -1,8 +1,10 @@
 """Warm starts of language models: the demonstrator, its episodes as rows, and the adapter, on a small random Llama."""
 
 import asyncio
+import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,15 @@ from textworld_games import game, needs_textworld
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
+from rtpo.core.files import sha256
 from rtpo.core.seeds import generator
 from rtpo.envs.textworld.env import TextWorldEnv, TextWorldSettings
+from rtpo.errors import DataError
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.types import StopReason, as_ids
 from rtpo.warm_starts.adapter import train, with_lora
 from rtpo.warm_starts.demonstrated import Row, batch_of, episode_row, logprobs
-from rtpo.warm_starts.recipes import AdapterRecipe, adapter_recipes
+from rtpo.warm_starts.recipes import SHIPPED, WARM_START, AdapterRecipe, adapter_recipes, read_adapter
 from rtpo.warm_starts.textworld_demonstrator import demonstrate, parts, thought
 
 TOKENIZER = byte_tokenizer()
@@ -113,3 +117,22 @@ def test_no_two_warm_starts_of_a_family_share_a_game() -> None:
         (recipe.family, place) for recipe in recipes for place in range(recipe.first, recipe.first + recipe.games)
     ]
     assert len(places) == len(set(places))
+
+
+@pytest.mark.parametrize("folder", sorted(SHIPPED.iterdir()), ids=lambda folder: folder.name)
+def test_the_record_of_a_shipped_adapter_has_its_recipe_and_checksum(folder: Path) -> None:
+    record = read_adapter(folder)
+    assert record.settings == adapter_recipes()[folder.name]
+    assert record.sha256 == {name: sha256(folder / name) for name in record.sha256}
+    assert 0 < record.measured.sampled_success < record.demonstrator_success <= 1
+    assert record.loss[-1] < record.loss[0]
+
+
+def test_a_damaged_record_of_an_adapter_is_refused_by_its_field(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=WARM_START):
+        read_adapter(tmp_path)
+    record = json.loads((SHIPPED / "quests_0" / WARM_START).read_bytes())
+    for damaged, field in ((record | {"loss": ["low"]}, "loss.0"), (record | {"measured": {}}, "measured")):
+        (tmp_path / WARM_START).write_text(json.dumps(damaged))
+        with pytest.raises(DataError, match=field):
+            read_adapter(tmp_path)

@@ -1,6 +1,7 @@
 """A pretrained model becomes a folder that the project's chat accepts, whole or not at all."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256
 from rtpo.errors import DataError
 from rtpo.types import Message, Opening
-from rtpo.warm_starts.pretrained import RECORD, TAGS, WARM_START, from_adapter, prepare
+from rtpo.warm_starts.pretrained import RECORD, TAGS, from_adapter, prepare
+from rtpo.warm_starts.recipes import SHIPPED, WARM_START, read_adapter
 
 PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 PLAIN += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -119,8 +121,9 @@ def test_an_adapter_is_merged_into_its_own_model_and_no_other(tmp_path: Path) ->
     settings = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
     model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), settings)
     model.save_pretrained(adapter)
-    weights = sha256(base / "model.safetensors")
-    (adapter / WARM_START).write_text(json.dumps({"base": {"model.safetensors": weights}}))
+    shipped = asdict(read_adapter(SHIPPED / "quests_0"))
+    weights = {"model.safetensors": sha256(base / "model.safetensors")}
+    (adapter / WARM_START).write_text(json.dumps(shipped | {"base": weights}))
     merging = from_adapter(base, adapter)
     assert merging.name == "small-quests-0"
     record = prepare(merging, tmp_path / merging.name)
@@ -128,6 +131,6 @@ def test_an_adapter_is_merged_into_its_own_model_and_no_other(tmp_path: Path) ->
     ids = torch.tensor([[5, 6, 7]])
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / merging.name)
     torch.testing.assert_close(merged(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-4)
-    (adapter / WARM_START).write_text(json.dumps({"base": {"model.safetensors": "0" * 64}}))
+    (adapter / WARM_START).write_text(json.dumps(shipped))
     with pytest.raises(DataError, match="other weights"):
         from_adapter(base, adapter)
