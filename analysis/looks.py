@@ -12,7 +12,14 @@ from typing import Any, Literal
 
 import yaml
 
-LineStyle = Literal["-", "--", "-.", ":", ""] | tuple[float, tuple[float, ...]]
+from rtpo.core.names import nearest
+from rtpo.errors import ConfigError
+from rtpo.run.building import build
+
+FILE = Path(__file__).with_suffix(".yaml")
+LineName = Literal["-", "--", "-.", ":", ""]
+LineStyle = LineName | tuple[float, tuple[float, ...]]
+"""matplotlib's: a name, or an offset and the lengths of dashes and gaps in points"""
 
 WIDTH = 1.1
 """line width in points"""
@@ -20,22 +27,43 @@ THICK, THIN = 1.5, 0.8
 """line widths in the paper's figures: its methods, and controls"""
 
 
+@dataclass(frozen=True)
+class LooksFile:
+    """The fields of looks.yaml. A label is a configuration's, such as grpo_exact."""
+
+    titles: dict[str, str]  # name by label, in the order of rows and legends
+    notes: dict[str, str]  # sentence by label, printed under each table with a run of this label
+    tasks: dict[str, str]  # name by task, or by setting of a task
+    palette: dict[str, str]  # hexadecimal code by colour: Okabe and Ito's, without yellow, which vanishes on paper
+    own_colours: dict[str, str]  # further colours, used in `looks` alone
+    markers: list[str]  # matplotlib's; labels without a look take them in turn
+    lines: list[LineName | list[float]]  # as `LineStyle`, in one list; labels without a look take them in turn
+    looks: dict[str, tuple[str, str, LineName | list[float]]]  # colour, marker and line by label
+
+
+def read_looks(text: str | bytes) -> LooksFile:
+    """Looks from YAML. Raises ConfigError, naming the field, for an unknown, missing or invalid one."""
+    file: LooksFile = build(LooksFile, yaml.safe_load(text), FILE.name)
+    colours = file.palette | file.own_colours
+    for label, (colour, *_) in file.looks.items():
+        if colour not in colours:
+            raise ConfigError(f"{FILE.name}.looks.{label} has the colour {colour!r}: {nearest(colour, colours)}.")
+    return file
+
+
 def _line(line: Any) -> LineStyle:
-    """A line style of looks.yaml as matplotlib's."""
+    """A line of looks.yaml as matplotlib's."""
     return (line[0], tuple(line[1:])) if isinstance(line, list) else line
 
 
-_FILE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
-TITLES: dict[str, str] = _FILE["titles"]
-NOTES: dict[str, str] = _FILE["notes"]
-TASKS: dict[str, str] = _FILE["tasks"]
-PALETTE: dict[str, str] = _FILE["palette"]
-BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS = list(PALETTE.values())
-MARKERS: list[str] = _FILE["markers"]
-LINES: list[LineStyle] = list(map(_line, _FILE["lines"]))
+_FILE = read_looks(FILE.read_bytes())
+TITLES, NOTES, TASKS = _FILE.titles, _FILE.notes, _FILE.tasks
+BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS = list(_FILE.palette.values())
+MARKERS = _FILE.markers
+LINES = list(map(_line, _FILE.lines))
 LOOKS: dict[str, tuple[str, str, LineStyle]] = {
-    label: ((PALETTE | _FILE["own_colours"])[colour], marker, _line(line))
-    for label, (colour, marker, line) in _FILE["looks"].items()
+    label: ((_FILE.palette | _FILE.own_colours)[colour], marker, _line(line))
+    for label, (colour, marker, line) in _FILE.looks.items()
 }
 
 

@@ -12,11 +12,11 @@ from synthetic_runs import answers, step, update, write_run
 from analysis.figures.paper import FIGURES, PAPER, profiles
 from analysis.figures.runs import run_figure, training_figure
 from analysis.load import experiment, groups
-from analysis.looks import LOOKS, styles
+from analysis.looks import FILE, LOOKS, read_looks, styles
 from analysis.make_figures import main
 from analysis.plots import is_stale, save
 from analysis.stats import wilson
-from rtpo.errors import DataError
+from rtpo.errors import ConfigError, DataError
 
 VARIANTS = ("rtpo,lr=0.1", "rtpo,lr=0.2", "rtpo_clip_high", "rtpo_g4", "grpo_exact_lr0.001")
 
@@ -90,6 +90,18 @@ def test_a_method_has_its_colour_and_marker_whatever_its_label_and_lines_differ(
     for method in ("arpo", "tree_grpo"):
         exact, flattened = (styles([label])[label] for label in (f"{method}_exact", method))
         assert (exact.colour, exact.marker) == (flattened.colour, flattened.marker)
+
+
+def test_looks_with_an_unknown_name_are_refused_by_the_field() -> None:
+    text = FILE.read_text(encoding="utf-8")
+    for name, wrong, field in (
+        ("rtpo: [blue", "rtpo: [bleu", "looks.rtpo"),
+        ('[blue, "o", "-"]', '[blue, "o", "~"]', "looks.rtpo.2"),
+        ("markers:", "marks:", "looks.yaml.markers"),
+    ):
+        assert text.count(name) == 1
+        with pytest.raises(ConfigError, match=field):
+            read_looks(text.replace(name, wrong))
 
 
 def test_panels_of_one_point_are_left_out_and_a_batch_of_one_run_has_a_band(tmp_path: Path) -> None:
