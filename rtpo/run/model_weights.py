@@ -98,7 +98,7 @@ def check_weights(
             raise DataError(
                 f"{read[name].file} holds {name}, as peft names tensors: save the merged model (merge_and_unload)."
             )
-    missing, misshapen, extra = _load_report(path, config, read)
+    missing, misshapen, extra = _load(path, config, read)
     layers = 1 + max((_layer(name) for name in read), default=-1)
     has_other_layers = any(_layer(name) >= layers for name in missing)
     has_other_layers |= any(_layer(name) >= config.num_hidden_layers for name in extra)
@@ -148,12 +148,17 @@ def _layer(name: str) -> int:
     return int(match[1]) if match else -1
 
 
-def _load_report(
-    path: Path, config: "PreTrainedConfig", read: Mapping[str, Stored]
-) -> tuple[list[str], dict[str, tuple[tuple[int, ...], tuple[int, ...]]], list[str]]:
-    """What transformers says when it loads tensors of these names and shapes without their values: the names of the
-    model's tensors that are missing, in the model's order; the stored and the expected shape of those that differ, by
-    name; and the names that it leaves out. Tensors of other than floating types are not loaded."""
+class LoadReport(NamedTuple):
+    """What transformers reports when it loads tensors into a model."""
+
+    missing: list[str]  # the model's tensors that it does not find, in the model's order
+    misshapen: dict[str, tuple[tuple[int, ...], tuple[int, ...]]]  # by name: the stored shape, and the model's
+    extra: list[str]  # stored tensors that the model does not have
+
+
+def _load(path: Path, config: "PreTrainedConfig", read: Mapping[str, Stored]) -> LoadReport:
+    """Load tensors of these names and shapes, without their values. Tensors that are not floating-point numbers are
+    left out, so the report calls them missing."""
     import torch
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
@@ -178,10 +183,10 @@ def _load_report(
         )
     names = list(model.state_dict())
     shapes = {name: (tuple(stored), tuple(expected)) for name, stored, expected in report["mismatched_keys"]}
-    return (
-        [name for name in names if name in report["missing_keys"]],
-        {name: shapes[name] for name in names if name in shapes},
-        sorted(report["unexpected_keys"]),
+    return LoadReport(
+        missing=[name for name in names if name in report["missing_keys"]],
+        misshapen={name: shapes[name] for name in names if name in shapes},
+        extra=sorted(report["unexpected_keys"]),
     )
 
 
