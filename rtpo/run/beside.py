@@ -1,6 +1,5 @@
 """Checks of a run's place under results/, before it starts: its own folder, and the runs beside it."""
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -8,8 +7,16 @@ from typing import Any
 
 from rtpo.errors import DataError
 from rtpo.run.config import RunConfig
-from rtpo.run.differences import differences, fields_that_differ, some_of
-from rtpo.run.kept import COMPARED_KEYS, OWN_FOLDER, compared_digest, kept_run, kept_runs, places
+from rtpo.run.differences import differences, some_of
+from rtpo.run.kept import (
+    COMPARED_KEYS,
+    OWN_FOLDER,
+    RecordedEvaluation,
+    compared_digest,
+    frame_folders,
+    kept_run,
+    kept_runs,
+)
 from rtpo.run.lines import model_sha256
 from rtpo.run.model_folder import check_same_model
 from rtpo.run.reading import read_manifest
@@ -36,7 +43,7 @@ def check_place(run: RunConfig) -> None:
 
 def _beside(run: RunConfig) -> dict[str, Mapping[str, Any]]:
     """The configurations of the runs of the same experiment and label with other seeds, kept or in folders."""
-    configs = {kept.name: kept.config for place in places(run.folder) for kept in kept_runs(place).values()}
+    configs = {kept.name: kept.config for frames in frame_folders(run.folder) for kept in kept_runs(frames).values()}
     for file in sorted(run.folder.parent.glob(f"{run.label}-seed*/config.yaml")):
         if RunFolder(file.parent).has_trained:
             configs[f"{file.parent.parent.name}/{file.parent.name}"] = RunFolder(file.parent).config
@@ -48,30 +55,32 @@ def _beside(run: RunConfig) -> dict[str, Mapping[str, Any]]:
 def check_evaluation(folder: Path, planned: Mapping[str, Any]) -> None:
     """Raise DataError if a trained policy in an experiment's folder was evaluated on the same benchmark with other
     settings: no table holds both. planned: a manifest's fields `benchmark` and COMPARED_KEYS."""
-    for name, benchmark, known, digest in _evaluations(folder):
-        if benchmark == planned["benchmark"] and digest != compared_digest(planned):
-            different = sorted(fields_that_differ(known, {key: planned[key] for key in known}, is_finished=True))
+    for known in _evaluations(folder):
+        if known.benchmark == planned["benchmark"] and known.digest != compared_digest(planned):
+            different = some_of(known.differences(planned)) or "its questions, limits or tools"
             raise DataError(
-                f"{name} in {folder.parent} was evaluated differently on {benchmark}, and tables would mix the two; "
-                f"different: {some_of(different) or 'its questions, limits or tools'}. {OWN_FOLDER}"
+                f"{known.run} in {folder.parent} was evaluated differently on {known.benchmark}, and tables would mix "
+                f"the two; different: {different}. {OWN_FOLDER}"
             )
 
 
-def _evaluations(folder: Path) -> Iterator[tuple[str, str, Mapping[str, Any], str]]:
-    """The evaluations of final policies in an experiment's folder, kept or in folders: run, benchmark, settings as far
-    as they are recorded, and checksum (`compared_digest`)."""
-    for place in places(folder / "run"):
-        for kept in kept_runs(place).values():
-            for row in kept.evaluations if kept.name.startswith(f"{folder.name}/") else ():
-                settings = {"samples": row["samples"], "decoding": json.loads(row["decoding"])}
-                yield kept.name, row["benchmark"], settings | {"panel": {"questions": row["questions"]}}, row["alike"]
+def _evaluations(folder: Path) -> Iterator[RecordedEvaluation]:
+    """The evaluations of final policies in an experiment's folder, kept as frames or as whole folders."""
+    for frames in frame_folders(folder / "run"):
+        for kept in kept_runs(frames).values():
+            if kept.name.startswith(f"{folder.name}/"):
+                yield from kept.evaluations
     for file in sorted(folder.glob("*/*/manifest.json")):
         run = RunFolder(file.parents[1])
         if run.is_finished:
             evaluation = read_manifest(file, SCHEMA, ("benchmark", "checkpoint", *COMPARED_KEYS))
             if evaluation["checkpoint"].get("policy_version") == run.manifest.get("policy_version"):
-                settings = {key: evaluation[key] for key in COMPARED_KEYS}
-                yield f"{folder.name}/{run.path.name}", evaluation["benchmark"], settings, compared_digest(evaluation)
+                yield RecordedEvaluation(
+                    run=f"{folder.name}/{run.path.name}",
+                    questions=evaluation["panel"]["questions"],
+                    digest=compared_digest(evaluation),
+                    **{key: evaluation[key] for key in ("benchmark", "samples", "decoding", "limits", "settings")},
+                )
 
 
 @cache

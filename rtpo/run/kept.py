@@ -14,14 +14,32 @@ from typing import Any
 from rtpo.core.files import SUMS, sha256
 from rtpo.core.names import some
 from rtpo.errors import DataError
-from rtpo.run.differences import differences, some_of
+from rtpo.run.differences import differences, fields_that_differ, some_of
 
 OWN_FOLDER = "Change them back, or give these runs a results folder of their own, such as results=outputs/trial."
 COMPARED_KEYS = ("panel", "samples", "decoding", "limits", "settings")
 """fields of an evaluation's manifest in which evaluations must agree to be compared"""
-EVALUATED = ("benchmark", "samples", "questions", "decoding", "alike")
-"""columns of `benchmarks` that say how a policy was evaluated"""
 FRAMES = ("runs", "steps", "answers", "benchmarks")
+
+
+@dataclass(frozen=True)
+class RecordedEvaluation:
+    """How a run's final policy was evaluated on a benchmark."""
+
+    run: str  # <experiment>/<run>
+    benchmark: str
+    samples: int  # rollouts of each question
+    questions: int  # number of questions
+    decoding: Mapping[str, Any]  # temperature, top_p and top_k
+    digest: str  # `compared_digest` of the manifest
+    limits: Mapping[str, Any] | None = None  # of the manifest; None: frames have no such column
+    settings: Mapping[str, Any] | None = None  # of the manifest; None: frames have no such column
+
+    def differences(self, planned: Mapping[str, Any]) -> list[str]:
+        """A sentence for each field that differs in a planned manifest."""
+        recorded = {"panel": {"questions": self.questions}, "samples": self.samples, "decoding": self.decoding}
+        recorded |= {key: value for key in ("limits", "settings") if (value := getattr(self, key)) is not None}
+        return sorted(fields_that_differ(recorded, {key: planned[key] for key in recorded}, is_finished=True))
 
 
 @dataclass(frozen=True)
@@ -32,7 +50,7 @@ class KeptRun:
     frames: Path  # the folder that holds them
     config: Mapping[str, Any]  # as in its config.yaml
     benchmarks: frozenset[str]  # on which it was evaluated
-    evaluations: tuple[Mapping[str, Any], ...]  # of its final policy: rows with the columns EVALUATED
+    evaluations: tuple[RecordedEvaluation, ...]
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raises DataError if `config` is not the run's, naming the fields that differ."""
@@ -93,11 +111,11 @@ def kept_runs(folder: Path) -> Mapping[str, KeptRun]:
 def kept_run(folder: Path) -> KeptRun | None:
     """The kept run of a folder results/<experiment>/<run>, if there is one. Raises DataError for damaged frames."""
     name = f"{folder.parent.name}/{folder.name}"
-    return next((runs[name] for place in places(folder) if name in (runs := kept_runs(place))), None)
+    return next((runs[name] for frames in frame_folders(folder) if name in (runs := kept_runs(frames))), None)
 
 
-def places(folder: Path) -> tuple[Path, Path]:
-    """Where the frames of a run's folder may lie."""
+def frame_folders(folder: Path) -> tuple[Path, Path]:
+    """The folders that may hold the frames of a run: its experiment's, and the results folder."""
     return folder.parent, folder.parent.parent
 
 
@@ -112,14 +130,20 @@ def _read(folder: Path, _checksums: str) -> Mapping[str, KeptRun]:
         return list(parquet.read_table(file, columns=list(columns)).to_pylist())
 
     by_run: dict[str, list[dict[str, Any]]] = {}
-    for row in rows("benchmarks", "run", "policy_version", *EVALUATED):
+    for row in rows("benchmarks", "run", "policy_version", "benchmark", "samples", "questions", "decoding", "alike"):
         by_run.setdefault(row["run"], []).append(row)
     kept = {}
     for run in rows("runs", "run", "config", "policy_version"):
-        own = by_run.get(run["run"], [])
-        final = tuple(row for row in own if row["policy_version"] == run["policy_version"])
+        name, own = run["run"], by_run.get(run["run"], [])
+        final = tuple(
+            RecordedEvaluation(
+                *(name, row["benchmark"], row["samples"], row["questions"], json.loads(row["decoding"]), row["alike"])
+            )
+            for row in own
+            if row["policy_version"] == run["policy_version"]
+        )
         names = frozenset(row["benchmark"] for row in own)
-        kept[run["run"]] = KeptRun(run["run"], folder, json.loads(run["config"]), names, final)
+        kept[name] = KeptRun(name, folder, json.loads(run["config"]), names, final)
     return kept
 
 

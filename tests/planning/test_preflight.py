@@ -165,7 +165,14 @@ def test_an_evaluation_that_tables_would_refuse_beside_others_is_refused(results
     folder.finish(
         {"schema": 1, "ledger": {}, "policy_version": 3, "model_sha256": model_sha256(str(WARM_START))}, keep=1
     )
-    evaluation = {"schema": 1, "benchmark": "toy_math", "samples": 4, "settings": {}, "limits": {}, "panel": {}}
+    evaluation = {
+        "schema": 1,
+        "benchmark": "toy_math",
+        "samples": 4,
+        "settings": {},
+        "limits": {},
+        "panel": {"questions": 500},
+    }
     file = folder.path / "toy_math" / "manifest.json"
     file.parent.mkdir()
     for version, field in (
