@@ -154,7 +154,7 @@ def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str
     if state == "running" and steps:  # at the pace of training so far
         seconds = sum(value for phase, value in steps[-1]["seconds"].items() if phase != "evaluate")
         left = duration(seconds / steps[-1]["rollouts"] * (budget - steps[-1]["rollouts"]))
-    rollouts = f"{run.charged(steps)}/{budget}"
+    rollouts = f"{run.charged_rollouts(steps)}/{budget}"
     return state, rollouts, _success(folder, steps), saved, left, shown
 
 

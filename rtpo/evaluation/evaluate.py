@@ -11,9 +11,8 @@ from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import check_context
 from rtpo.core.names import counted
 from rtpo.errors import ConfigError
+from rtpo.evaluation.folder import EvaluationFolder
 from rtpo.evaluation.panel import (
-    SAMPLES,
-    SCHEMA,
     EvaluateConfig,
     Line,
     Panel,
@@ -26,7 +25,6 @@ from rtpo.evaluation.panel import (
 from rtpo.evaluation.policies import Opened, check_positions, find_checkpoint
 from rtpo.harness.episodes import EpisodeWorld
 from rtpo.run.config import FOLDER_NAME, FOLDER_RULE
-from rtpo.run.records import RunFolder
 
 Summary = dict[str, Any]
 Summarise = Callable[[Sequence[Line], Sequence[int]], Summary]
@@ -47,28 +45,29 @@ def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]
         raise ConfigError(f"label is {label!r}: {FOLDER_RULE}.")
     panels = [load_panel(name, task, chat, config.limit) for name, task in config.benchmarks.items()]
     label_folder = Path(config.results) / config.experiment_name / label
-    folders = [RunFolder(label_folder / panel.name, (SAMPLES,)) for panel in panels]
+    folders = [EvaluationFolder(label_folder / panel.name) for panel in panels]
     with ExitStack() as stack:
         for panel, folder in zip(panels, folders, strict=True):
             folder.open(identity(config, panel, checkpoint.identity))
             stack.enter_context(folder.held())
         for folder in folders:
             if folder.is_finished:
-                folder.check_finished(SCHEMA)
+                folder.check_finished()
         opened = None if all(folder.is_finished for folder in folders) else checkpoint.open()
         summaries = {}
         for panel, folder in zip(panels, folders, strict=True):
-            lines = folder.recover(SAMPLES, config.samples)
+            lines = folder.read_whole_questions(config.samples)
             if not folder.is_finished and opened is not None:
                 _play(config, opened, chat, panel, folder, lines)
-                summary = summarise(lines, config.ks)
-                folder.finish(manifest(config, panel, label, checkpoint.identity), summary=summary)
+                folder.finish_evaluation(
+                    manifest(config, panel, label, checkpoint.identity), summarise(lines, config.ks)
+                )
             summaries[panel.name] = summarise(lines, config.ks)
         return summaries
 
 
 def _play(
-    config: EvaluateConfig, opened: Opened, chat: ChatFormat, panel: Panel, folder: RunFolder, lines: list[Line]
+    config: EvaluateConfig, opened: Opened, chat: ChatFormat, panel: Panel, folder: EvaluationFolder, lines: list[Line]
 ) -> None:
     """Play the questions that have no line in `lines` yet. Their lines go to `lines` and to the folder."""
     engine, version = opened
@@ -80,7 +79,7 @@ def _play(
     ):
 
         def write(question_lines: list[Line]) -> None:
-            folder.append_for_good(SAMPLES, question_lines)
+            folder.append_durably(question_lines)
             lines.extend(question_lines)
             bar.update()
 

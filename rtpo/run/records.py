@@ -1,7 +1,7 @@
-"""The folder of records of a run or an evaluation (results/README.md): lines are appended, the manifest comes last.
+"""The folder of records of a run (results/README.md): lines are appended, the manifest comes last.
 
 Nothing half-written looks complete. Whole files and saves are written beside their place, flushed and moved there. A
-resumed run cuts off lines after its last save; a resumed evaluation, those of an incomplete question.
+resumed run cuts off lines after its last save.
 
 Nothing damaged passes. A save has checksums of its files and of all earlier lines, which are checked before a run
 resumes. The checksums of all lines are checked before the manifest is written.
@@ -45,7 +45,7 @@ MANIFEST_KEYS = ("ledger", "model_sha256", "files")
 LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "paths.jsonl", "rollouts.jsonl")
 CONFIG_DIGEST = "config.sha256"
 """file of a save: the checksum of its run's configuration"""
-JOURNAL, SUMMARY = "charges.jsonl", "summary.json"
+JOURNAL = "charges.jsonl"
 LOG = "log.txt"
 
 
@@ -59,9 +59,14 @@ class Save:
 
 
 class RunFolder:
-    """The folder of a run, results/<experiment>/<run>/, or of an evaluation. lines: its appended files. Saves are
-    folders of checkpoints/; the file `latest` names the last one. A save that is being written or deleted is called
-    <name>.partial, which is never read."""
+    """The folder of a run, results/<experiment>/<run>/. lines: its appended files.
+
+    Saves are folders of checkpoints/, and the file `latest` names the last one. A save that is being written or deleted
+    is called <name>.partial, which is never read.
+    """
+
+    other_files: tuple[str, ...] = (JOURNAL,)
+    """further files whose checksums the manifest holds"""
 
     def __init__(self, path: Path, lines: Sequence[str] = LINE_FILES) -> None:
         self.path = path
@@ -109,13 +114,13 @@ class RunFolder:
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raises DataError if `config` is not the folder's, naming the fields that differ."""
-        if different := self.different(config):
+        if different := self.differing_fields(config):
             raise DataError(
                 f"{self.path} holds a run with another configuration; different: {different}. Change them back to "
                 "resume it, or choose another experiment_name=<name> or algorithm.label=<label>."
             )
 
-    def different(self, config: Mapping[str, Any]) -> str:
+    def differing_fields(self, config: Mapping[str, Any]) -> str:
         """The first fields in which `config` differs from the folder's; empty if none does."""
         return some_of(sorted(fields_that_differ(self.config, json.loads(json.dumps(config)), self.is_finished)))
 
@@ -159,7 +164,7 @@ class RunFolder:
 
     # lines
 
-    def charged(self, steps: Sequence[Mapping[str, Any]]) -> int:
+    def charged_rollouts(self, steps: Sequence[Mapping[str, Any]]) -> int:
         """Rollouts charged so far, with those of an unfinished step. For a journal of an earlier version, only those of
         the finished `steps`. Raises DataError if the journal's end is damaged."""
         file = self.path / JOURNAL
@@ -173,38 +178,6 @@ class RunFolder:
         with disk_errors(self.path / file), (self.path / file).open("ab") as out:
             out.write(data)
         written.add(data)
-
-    def append_for_good(self, file: str, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Append lines and flush them to disk. A second file, such as samples.sha256 for samples.jsonl, gets the length
-        and checksum of all lines, for `recover`."""
-        self.append(file, lines)
-        written = self.written(file)
-        with disk_errors(self.path / file):
-            flush(self.path / file)
-            write_whole(_sums_of(self.path / file), f"{written.size} {written.sha256}\n".encode())
-
-    def recover(self, file: str, samples: int) -> list[dict[str, Any]]:
-        """Read the lines of complete questions, `samples` each, in order. Lines of an incomplete question, left by a
-        killed process, are cut off. Raises DataError for damaged lines, and if a question lacks a sample or has one
-        twice."""
-        place, remedy = self.path / file, f"delete {self.path} to start afresh."
-        data = place.read_bytes() if place.exists() else b""
-        if (sums := _sums_of(place)).exists():  # earlier versions wrote none
-            size, _, digest = sums.read_text(encoding="utf-8").strip().partition(" ")
-            if not size.isdigit() or not digest:
-                raise DataError(f"{sums} is damaged: {remedy}")
-            if hashlib.sha256(data[: int(size)]).hexdigest() != digest:
-                raise DataError(f"{place} is damaged in its first {counted(int(size), 'byte')}: {remedy}")
-        whole = data.splitlines(keepends=True)
-        whole = whole[: data.count(b"\n") // samples * samples]
-        lines = [json_object(line, f"{place} line {number}", ()) for number, line in enumerate(whole, start=1)]
-        answers = [(line.get("position"), line.get("sample")) for line in lines]
-        positions = list(dict.fromkeys(position for position, _ in answers))
-        if answers != [(position, sample) for position in positions for sample in range(samples)]:
-            raise DataError(f"{place} has other lines than those of whole questions, each once: {remedy}")
-        if (end := sum(map(len, whole))) < len(data):
-            os.truncate(place, end)
-        return [dict(line) for line in lines]
 
     def written(self, file: str) -> AppendedFile:
         """The size and checksum that a file must have: of its lines before this process, and of those that it
@@ -286,7 +259,7 @@ class RunFolder:
                     (self.path / file).replace(self.path / f"{file}.lost")
                 self._written.pop(file, None)
             return None
-        with self._with_recovery():
+        with self._with_remedy():
             self._written |= self._lines_before(save)
         for file in self._lines:
             if _size(self.path / file) > self._written[file].size:
@@ -295,7 +268,7 @@ class RunFolder:
 
     def latest_save(self) -> Save | None:
         """Read the last save; the folder stays as it is. Raises DataError for damage, saying how to recover."""
-        with self._with_recovery():
+        with self._with_remedy():
             if (name := self._latest_name) is None:
                 return None
             save = self._read_save(name)
@@ -329,14 +302,14 @@ class RunFolder:
         return before
 
     @contextmanager
-    def _with_recovery(self) -> Iterator[None]:
+    def _with_remedy(self) -> Iterator[None]:
         """Add to a DataError how to recover."""
         try:
             yield
         except DataError as error:
-            raise DataError(f"{error} {self._recovery()}") from error
+            raise DataError(f"{error} {self._remedy()}") from error
 
-    def _recovery(self) -> str:
+    def _remedy(self) -> str:
         """How to recover, in a sentence: the newest intact save that still has all its earlier lines."""
         for name in reversed(self._names()):
             try:
@@ -359,12 +332,12 @@ class RunFolder:
 
     # the end
 
-    def finish(self, manifest: Mapping[str, Any], keep: int = 0, summary: Mapping[str, Any] | None = None) -> None:
-        """Keep the newest `keep` saves, write an evaluation's `summary`, and last the manifest. A file without
-        lines is left empty. Raises DataError for a changed file, saying how to recover."""
+    def finish(self, manifest: Mapping[str, Any], keep: int = 0) -> None:
+        """Keep the newest `keep` saves, and write the manifest last. A file without lines is left empty. Raises
+        DataError for a changed file, saying how to recover."""
         for file in self._lines:
             self.append(file, [])
-        with self._with_recovery():
+        with self._with_remedy():
             files = {}
             for file in ("config.yaml", *self._lines):
                 files[file] = self.written(file).sha256
@@ -375,32 +348,16 @@ class RunFolder:
             if latest is not None:
                 self._keep(latest, keep)
             self._flush_lines()
-            if summary is not None:
-                write_whole(self.path / SUMMARY, _json(summary))
-            files |= {file: sha256(self.path / file) for file in (JOURNAL, SUMMARY) if (self.path / file).exists()}
-            write_whole(self.path / "manifest.json", _json({**manifest, "files": files}))
-            for file in self._lines:
-                _sums_of(self.path / file).unlink(missing_ok=True)
-
-    def check_finished(self, schema: int) -> None:
-        """Raises DataError if the manifest is damaged or has another schema, or a file differs from its checksum
-        there."""
-        for name, expected in read_manifest(self.path / "manifest.json", schema, ("files",))["files"].items():
-            file = self.path / name
-            if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
-                raise DataError(f"{file} was changed since it was written: delete {self.path}.")
+            files |= {file: sha256(self.path / file) for file in self.other_files if (self.path / file).exists()}
+            write_whole(self.path / "manifest.json", indented_json({**manifest, "files": files}))
 
     def _flush_lines(self) -> None:
         for file in filter(Path.exists, (self.path / name for name in self._lines)):
             flush(file)
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
+def indented_json(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
-
-
-def _sums_of(lines: Path) -> Path:
-    return lines.with_suffix(".sha256")
 
 
 def _size(path: Path) -> int:

@@ -20,8 +20,8 @@ from rtpo.engines.base import Request
 from rtpo.envs.toy.math import problems
 from rtpo.errors import ConfigError, DataError, FolderInUse, InfrastructureError, StaleEngine
 from rtpo.evaluation import evaluate as evaluation
+from rtpo.evaluation.folder import EvaluationFolder
 from rtpo.evaluation.panel import EvaluateConfig, Panel, identity, manifest
-from rtpo.run.records import RunFolder
 from rtpo.tools.search.bm25 import Bm25Settings
 
 
@@ -167,13 +167,35 @@ def test_wherever_the_file_is_torn_whole_questions_are_left(
     for place in sorted({*range(0, len(raw), 499), *ends, *(end - 1 for end in ends), *(end + 1 for end in ends[:-1])}):
         file.write_bytes(raw[:place])
         kept = max(end for end in whole if end <= place)
-        lines = RunFolder(tmp_path, [file.name]).recover(file.name, SAMPLES)
+        lines = EvaluationFolder(tmp_path).read_whole_questions(SAMPLES)
         assert (len(lines), file.read_bytes()) == (SAMPLES * whole.index(kept), raw[:kept])
     lines = raw.splitlines()
     for damaged in ([lines[0], b"{", *lines[2:]], lines[1:], [*lines[:3], lines[4], lines[3], *lines[5:]], lines * 2):
         file.write_bytes(b"\n".join(damaged) + b"\n")
         with pytest.raises(DataError, match=r"samples\.jsonl"):
-            RunFolder(tmp_path, [file.name]).recover(file.name, SAMPLES)
+            EvaluationFolder(tmp_path).read_whole_questions(SAMPLES)
+
+
+def test_whole_questions_are_recovered_and_nothing_else(tmp_path: Path) -> None:
+    file, sums = tmp_path / "samples.jsonl", tmp_path / "samples.sha256"
+    asked = [{"position": position, "sample": sample} for position in (3, 1) for sample in (0, 1)]
+    assert EvaluationFolder(tmp_path).read_whole_questions(2) == []
+    for question in (asked[:2], asked[2:]):
+        EvaluationFolder(tmp_path).append_durably(question)
+    whole = file.read_text()
+    file.write_text(whole + '{"position": 2, "sample": 0}\n{"posi')
+    assert EvaluationFolder(tmp_path).read_whole_questions(2) == asked
+    assert file.read_text() == whole
+    file.write_text(whole.replace("3", "4"))
+    with pytest.raises(DataError, match=r"samples\.jsonl is damaged"):
+        EvaluationFolder(tmp_path).read_whole_questions(2)
+    sums.write_text("100")
+    with pytest.raises(DataError, match=r"samples\.sha256 is damaged"):
+        EvaluationFolder(tmp_path).read_whole_questions(2)
+    sums.unlink()
+    file.write_text(whole + whole)
+    with pytest.raises(DataError, match="each once"):
+        EvaluationFolder(tmp_path).read_whole_questions(2)
 
 
 def test_a_killed_evaluation_goes_on(config: EvaluateConfig, policy: Policy) -> None:
@@ -215,7 +237,7 @@ def test_a_folder_holds_one_evaluation_which_is_not_played_again_nor_trusted_whe
     ):
         with pytest.raises(DataError, match=field):
             evaluate(other)
-    with RunFolder(folder_of(config)).held(), pytest.raises(FolderInUse):
+    with EvaluationFolder(folder_of(config)).held(), pytest.raises(FolderInUse):
         evaluate(config)
     assert file.read_bytes() == before
     asked = len(policy.engine.requests)

@@ -114,35 +114,13 @@ def test_a_group_differs_in_its_seeds_only(
         groups(experiment(tmp_path, "quickstart"))
 
 
-def test_whole_questions_are_recovered_and_nothing_else(tmp_path: Path) -> None:
-    file, sums = tmp_path / "samples.jsonl", tmp_path / "samples.sha256"
-    asked = [{"position": position, "sample": sample} for position in (3, 1) for sample in (0, 1)]
-    assert RunFolder(tmp_path).recover(file.name, 2) == []
-    for question in (asked[:2], asked[2:]):
-        RunFolder(tmp_path).append_for_good(file.name, question)
-    whole = file.read_text()
-    file.write_text(whole + '{"position": 2, "sample": 0}\n{"posi')
-    assert RunFolder(tmp_path).recover(file.name, 2) == asked
-    assert file.read_text() == whole
-    file.write_text(whole.replace("3", "4"))
-    with pytest.raises(DataError, match=r"samples\.jsonl is damaged"):
-        RunFolder(tmp_path).recover(file.name, 2)
-    sums.write_text("100")
-    with pytest.raises(DataError, match=r"samples\.sha256 is damaged"):
-        RunFolder(tmp_path).recover(file.name, 2)
-    sums.unlink()
-    file.write_text(whole + whole)
-    with pytest.raises(DataError, match="each once"):
-        RunFolder(tmp_path).recover(file.name, 2)
-
-
 def test_charged_rollouts_are_read_from_the_journal_or_from_the_steps_without_one(tmp_path: Path) -> None:
     folder, steps = RunFolder(tmp_path), [{"rollouts": 3}, {"rollouts": 7}]
-    assert (folder.charged([]), folder.charged(steps)) == (0, 7)
+    assert (folder.charged_rollouts([]), folder.charged_rollouts(steps)) == (0, 7)
     (tmp_path / JOURNAL).write_text('{"charged": 4}\n')
-    assert folder.charged(steps) == 7
+    assert folder.charged_rollouts(steps) == 7
     (tmp_path / JOURNAL).write_text('{"charged": 4}\n{"charged": 4, "rollouts": 12}\n{"char')
-    assert folder.charged(steps) == 12
+    assert folder.charged_rollouts(steps) == 12
 
 
 def test_a_state_of_another_version_is_named(tmp_path: Path) -> None:

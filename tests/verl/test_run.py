@@ -103,7 +103,7 @@ def test_stopping_and_going_on_is_as_if_never_stopped(
         train(config, StopAt(look))
     folder = RunFolder(config.folder)
     assert not folder.is_finished
-    assert f"after {folder.charged([])} of" in str(stopped.value)
+    assert f"after {folder.charged_rollouts([])} of" in str(stopped.value)
     save = folder.required_save()
     resumed = train(config, StopRequest())
     (*_, seconds), *_ = STEP_LOGGED.findall((folder.path / LOG).read_text())
