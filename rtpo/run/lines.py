@@ -6,7 +6,7 @@ from typing import Any
 
 from rtpo.core.files import sha256
 from rtpo.harness.diagnostics import path_facts
-from rtpo.harness.harness import Trained
+from rtpo.harness.step_log import Trained
 from rtpo.types import Rollout
 
 TIED_STEPS = 3

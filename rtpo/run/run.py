@@ -27,7 +27,8 @@ from rtpo.harness.curves import evaluation_curves, step_curves
 from rtpo.harness.diagnostics import call_counts, cut_turns, first_outcome
 from rtpo.harness.durable import Done, DurableHarness
 from rtpo.harness.episodes import EpisodeWorld
-from rtpo.harness.harness import AgentHarness, StepLog
+from rtpo.harness.harness import AgentHarness
+from rtpo.harness.step_log import StepLog
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.run.config import RunConfig, rollout_sampling
 from rtpo.run.lines import TIED_STEPS, is_tied, model_sha256, percent, sample_line, tie_sentence
