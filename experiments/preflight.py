@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from rtpo.core.names import counted
-from rtpo.planning.preflight import notes, problems
+from rtpo.planning.preflight import problems, unusable_gold_notes
 from rtpo.run.cli import Parser, command
 from rtpo.run.experiments import load_experiment, split_overrides
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"python: {sys.executable}", flush=True)
     ours, evaluation = split_overrides(options.overrides)
     experiment = load_experiment(options.experiment, ours)
-    for note in notes(experiment, evaluation=evaluation):
+    for note in unusable_gold_notes(experiment, evaluation=evaluation):
         print(note, file=sys.stderr, flush=True)
     faults = problems(experiment, here=options.here, evaluation=evaluation)
     what = f"{experiment.name}, profile {experiment.profile}, {counted(len(experiment.elements), 'element')}"

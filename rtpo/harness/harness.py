@@ -143,8 +143,8 @@ class AgentHarness(StepNotes):
             self.step_log.updates.append(diagnostics.empty_update())
             return Update(0, self.policy_version, [])
         if self._checks_trees:
-            self._check_trees(rows)
-        plan = scoring(
+            self._compare_trees_with_rows(rows)
+        scored = scoring(
             rows, loss, minibatches, share=self._scored_share, all_before=scores, rng=self._draws("scored_share")
         )
         row_of_token = np.repeat(np.arange(len(rows)), [row.mask.sum() for row in rows])
@@ -154,20 +154,20 @@ class AgentHarness(StepNotes):
             _check_finite(scores)
             before_update[:, np.isin(row_of_token, indices)] = scores.logprobs, scores.entropy
 
-        if plan.before:
-            note(plan.before, self._score([rows[i] for i in plan.before]))
-        recorded = self._score(plan.recorded).logprobs if plan.recorded else None
+        if scored.before:
+            note(scored.before, self._score([rows[i] for i in scored.before]))
+        recorded = self._score(scored.recorded).logprobs if scored.recorded else None
         engine = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
         # views: the first step's scores, once noted, are also the denominators of later epochs
         old = _by_row(rows, before_update[0] if loss.old_logprobs == "recompute" else engine)
-        steps, results = self._train(rows, old, loss, epochs, minibatches, scored=bool(plan.first_step)), []
-        if plan.first_step:
+        steps, results = self._train(rows, old, loss, epochs, minibatches, scored=bool(scored.first_step)), []
+        if scored.first_step:
             with self._timed("update"):
                 results.append(next(steps))
             assert results[0].scores is not None
-            note(plan.first_step, results[0].scores)
-        measured = [rows[i] for i in plan.measured]
-        logprobs, entropy = before_update[:, np.isin(row_of_token, plan.measured)]
+            note(scored.first_step, results[0].scores)
+        measured = [rows[i] for i in scored.measured]
+        logprobs, entropy = before_update[:, np.isin(row_of_token, scored.measured)]
         metrics = diagnostics.update_metrics(rows, measured, logprobs, entropy, recorded)
         self._check_engine(measured, metrics)
         with self._timed("update"):
@@ -289,7 +289,7 @@ class AgentHarness(StepNotes):
         """The harness's own random stream with this name, a new one for each update."""
         return generator(self._world.seed, name, self._step, len(self.step_log.updates))
 
-    def _check_trees(self, rows: Sequence[TrainRow]) -> None:
+    def _compare_trees_with_rows(self, rows: Sequence[TrainRow]) -> None:
         size = Counter(row.group for row in rows)
         groups = [group for group in size if size[group] > 1] or list(size)
         group = groups[self._draws("check_trees").integers(len(groups))]

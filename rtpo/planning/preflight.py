@@ -87,7 +87,7 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     return list(dict.fromkeys(faults))
 
 
-def notes(experiment: Experiment, *, evaluation: Sequence[str] = ()) -> list[str]:
+def unusable_gold_notes(experiment: Experiment, *, evaluation: Sequence[str] = ()) -> list[str]:
     """Name each file of mathematics that has unusable reference answers (no answer can equal them), a sentence each.
     Skips files that `problems` reports."""
     planned, _ = _evaluation(experiment.elements, evaluation)
@@ -175,12 +175,13 @@ def _check_tools(task: TaskConfig, here: bool) -> None:
 
 
 def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
-    profile, asked = run.profile, experiment.resources
+    profile, resources = run.profile, experiment.resources
     processes = profile.processes * profile.nodes
-    if profile.platform == "cuda" and asked.gpus < profile.processes:
-        yield f"launch.resources.gpus is {asked.gpus}, and profile.processes {profile.processes}: each needs a GPU."
-    if asked.nodes != profile.nodes:
-        yield f"launch.resources.nodes is {asked.nodes} and profile.nodes {profile.nodes}: give both the same number."
+    if profile.platform == "cuda" and resources.gpus < profile.processes:
+        yield f"launch.resources.gpus is {resources.gpus}, and profile.processes {profile.processes}: each needs a GPU."
+    if resources.nodes != profile.nodes:
+        both = f"launch.resources.nodes is {resources.nodes} and profile.nodes {profile.nodes}"
+        yield f"{both}: give both the same number."
     parallel = int(verl_setting(run, "rollout.tensor_model_parallel_size", 1))
     if processes % parallel:
         name = "verl.actor_rollout_ref.rollout.tensor_model_parallel_size"
@@ -189,7 +190,7 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
     if machine is not None or profile.platform == "cpu":
         node = None if machine is None else replace(machine, gpus=profile.processes)
         with suppress(DataError):  # an unknown model shape, which `problems` reports
-            yield from memory_problems(run, node, asked.memory_gb)
+            yield from memory_problems(run, node, resources.memory_gb)
 
 
 # room
@@ -239,9 +240,9 @@ def _gpu_problems(run: RunConfig, available: Sequence[Gpu]) -> Iterator[str]:
     for gpu in available[: profile.processes]:
         if gpu.used_gib > USED_GIB:
             yield f"GPU {gpu.index} is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.0f} GiB are taken; free it."
-    here = Hardware("this machine", profile.processes, min(gpu.memory_gib for gpu in available))
+    node = Hardware("this machine", profile.processes, min(gpu.memory_gib for gpu in available))
     with suppress(DataError):  # an unknown model shape, which `problems` reports
-        yield from gpu_problems(run, here)
+        yield from gpu_problems(run, node)
 
 
 def _ray_problems(run: RunConfig) -> Iterator[str]:

@@ -27,13 +27,13 @@ def unequal_golds(answers: Sequence[tuple[str, ...]], grader: MathGrader = GRADE
     """Compare each gold with itself; None if all are equal. answers: the golds of each row. Raises
     InfrastructureError."""
     with ThreadPoolExecutor(grader.workers) as threads:
-        are_equal = list(threads.map(lambda golds: _equal_themselves(golds, grader), answers))
+        are_equal = list(threads.map(lambda golds: _are_all_usable(golds, grader), answers))
     faulty = [row for row, is_equal in enumerate(are_equal) if not is_equal]
     if not faulty:
         return None
-    gold = next(gold for gold in answers[faulty[0]] if not _equal_themselves((gold,), grader))
+    gold = next(gold for gold in answers[faulty[0]] if not _are_all_usable((gold,), grader))
     return UnequalGolds(len(faulty), faulty[0] + 1, gold)
 
 
-def _equal_themselves(golds: tuple[str, ...], grader: MathGrader) -> bool:
+def _are_all_usable(golds: tuple[str, ...], grader: MathGrader) -> bool:
     return all(grader.grade((gold,), gold).reward == 1 for gold in golds)

@@ -37,7 +37,7 @@ _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL,
 
 
 @dataclass(frozen=True, slots=True)
-class _NoVerdict:
+class _Failure:
     """Why a comparison has no verdict."""
 
     why: str  # in a few words
@@ -59,8 +59,8 @@ class MathGrader:
             raise ValueError(f"workers is {workers}: use 1 or more")
         self.seconds = seconds
         self.workers = workers or len(os.sched_getaffinity(0))
-        self._children: list[_Child] = []
-        self._idle: list[_Child] = []
+        self._children: list[_GradingChild] = []
+        self._idle: list[_GradingChild] = []
         self._lock = threading.Lock()
         self._places = threading.Semaphore(self.workers)
         atexit.register(self.close)
@@ -84,12 +84,12 @@ class MathGrader:
         """
         if isinstance(golds, str) or not golds:
             raise ValueError(f"golds is {golds!r}: give a tuple of one accepted answer or more")
-        results: dict[str, str | _NoVerdict] = {}
+        results: dict[str, str | _Failure] = {}
         for gold in golds:
             results[gold] = self._compare(gold, answer)
             if results[gold] == RIGHT:
                 return Grade(GradeOutcome.GRADED, 1.0, RIGHT)
-        failed = {gold: result for gold, result in results.items() if isinstance(result, _NoVerdict)}
+        failed = {gold: result for gold, result in results.items() if isinstance(result, _Failure)}
         if failed:
             reason = "; ".join(result.why for result in failed.values())
             by_answer = ("time", "expressions")
@@ -118,12 +118,12 @@ class MathGrader:
         self._lock = threading.Lock()
         self._places = threading.Semaphore(self.workers)
 
-    def _compare(self, gold: str, answer: str) -> str | _NoVerdict:
+    def _compare(self, gold: str, answer: str) -> str | _Failure:
         """RIGHT, WRONG or UNREADABLE_ANSWER, or why there is no verdict."""
         with self._places:
             result = self._ask(gold, answer)
             # a new child may succeed: it has no memory in use from earlier grades, and no signal pending
-            if isinstance(result, _NoVerdict) and result.cause in ("expressions", "outside"):
+            if isinstance(result, _Failure) and result.cause in ("expressions", "outside"):
                 result = self._ask(gold, answer, is_new=True)
         if isinstance(result, str):
             return result
@@ -135,7 +135,7 @@ class MathGrader:
             # math-verify may skip the work of comparing a gold with itself: try another answer too
             return self._ask(gold, gold, is_new=True) == RIGHT and self._ask(gold, _TRIAL_ANSWER) in _VERDICTS
 
-    def _ask(self, gold: str, answer: str, is_new: bool = False) -> str | _NoVerdict:
+    def _ask(self, gold: str, answer: str, is_new: bool = False) -> str | _Failure:
         """Ask one child: RIGHT, WRONG or UNREADABLE_ANSWER, or why there is no verdict."""
         seconds = self.seconds
         request = json.dumps({"gold": gold, "answer": answer, "seconds": seconds}).encode() + b"\n"
@@ -144,16 +144,16 @@ class MathGrader:
         try:
             verdict = child.ask(request, STALL * seconds)
         except TimeoutError:
-            return _NoVerdict(f"stood still for {STALL * seconds:g} s", "outside")
+            return _Failure(f"stood still for {STALL * seconds:g} s", "outside")
         except (EOFError, ConnectionError):
             return child.death(seconds)
         finally:
             self._give_back(child, can_be_reused=verdict in (*_VERDICTS, UNREADABLE_GOLD))
         if verdict in _VERDICTS:
             return verdict
-        return _NoVerdict(f"gave {verdict}", "gold" if verdict == UNREADABLE_GOLD else "expressions")
+        return _Failure(f"gave {verdict}", "gold" if verdict == UNREADABLE_GOLD else "expressions")
 
-    def _take(self, is_new: bool) -> "_Child":
+    def _take(self, is_new: bool) -> "_GradingChild":
         """Take the child that became idle last, or start one.
 
         is_new: start one in place of the idle child, because what killed one child may have killed others.
@@ -166,12 +166,12 @@ class MathGrader:
             return child
         if child:
             child.end()
-        child = _Child()
+        child = _GradingChild()
         with self._lock:
             self._children.append(child)
         return child
 
-    def _give_back(self, child: "_Child", can_be_reused: bool) -> None:
+    def _give_back(self, child: "_GradingChild", can_be_reused: bool) -> None:
         with self._lock:
             is_ours = child in self._children
             if is_ours and can_be_reused:
@@ -182,7 +182,7 @@ class MathGrader:
         child.end()
 
 
-class _Child:
+class _GradingChild:
     """A child process that is ready to grade. Raises InfrastructureError if it does not start."""
 
     def __init__(self) -> None:
@@ -226,15 +226,15 @@ class _Child:
             line += part
         return str(json.loads(line))
 
-    def death(self, seconds: float) -> _NoVerdict:
+    def death(self, seconds: float) -> _Failure:
         """Why the child died."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(START_SECONDS)
         status = self.process.returncode
         if status == -signal.SIGPROF:
-            return _NoVerdict(f"took over {seconds:g} s of CPU time", "time")
+            return _Failure(f"took over {seconds:g} s of CPU time", "time")
         by_itself = status is not None and (status >= 0 or -status in _CRASHES)
-        return _NoVerdict("ended the grading process, twice", "expressions" if by_itself else "outside")
+        return _Failure("ended the grading process, twice", "expressions" if by_itself else "outside")
 
     def end(self) -> None:
         self.process.kill()

@@ -1,7 +1,7 @@
-"""The child process of `rtpo.rewards.grading`. It reads a `Request` in JSON per line and answers each with a verdict.
+"""The child process of `rtpo.rewards.grading`. It reads a `GradingRequest` from each line, and writes a verdict for it.
 
 math-verify's own time limits are off, because they turn a slow comparison into False. Instead the kernel ends the
-process by SIGPROF. The file is run by its path.
+process by SIGPROF. The parent runs this file by its path.
 """
 
 import json
@@ -45,7 +45,7 @@ _BOUND = re.compile(r"\s*(?:\\(?:geq?|leq?|[gl]t|[gl]eqslant)(?![a-zA-Z])|[<>])[
 _WORDS = re.compile(rf"\s*{_TEXT}\s*")
 
 
-class Request(TypedDict):
+class GradingRequest(TypedDict):
     gold: str
     answer: str
     seconds: float  # limit of CPU time
@@ -145,7 +145,7 @@ def contradicts(gold: Any, answer: Any) -> bool:
 def verdicts(requests: Iterable[str]) -> Iterator[str]:
     """The verdict on each line. The time limit runs only during a comparison."""
     for line in requests:
-        request: Request = json.loads(line)
+        request: GradingRequest = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
         # sympy compares some expressions at random points
         seed(0)

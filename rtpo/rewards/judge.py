@@ -65,12 +65,12 @@ class JudgeSettings:
         """
         try:
             asyncio.run(open_judge(self).ask("How many sides has a triangle?", ("3",), "three"))
-        except (InfrastructureError, _NoVerdict) as error:
+        except (InfrastructureError, _UnclearReply) as error:
             raise MachineError(f"{error}. Start the server, or name another base_url or model.") from error
         return {"model": self.model, "base_url": self.base_url, "prompt_sha256": PROMPT_SHA256}
 
 
-class _NoVerdict(Exception):
+class _UnclearReply(Exception):
     """The judge's reply is not a verdict."""
 
 
@@ -108,14 +108,14 @@ class Judge:
             entry = await self._recording.once(json.dumps([question, golds, prediction]), ask)
             verdict = json.loads(entry)["verdict"]
             return Grade(GradeOutcome.GRADED, {"correct": 1.0, "incorrect": 0.0}[verdict], f"judged {verdict}")
-        except _NoVerdict as error:
+        except _UnclearReply as error:
             return Grade(GradeOutcome.UNGRADABLE, None, str(error))
         except (ValueError, KeyError, TypeError) as error:
             problem = f"{self._recording.path} has an invalid verdict on {prediction!r}"
             raise DataError(f"the judge's recording {problem}: delete that line.") from error
 
     async def ask(self, question: str, golds: tuple[str, ...], prediction: str) -> tuple[Verdict, list[Any]]:
-        """Ask for a verdict, at most ASKS times; returns it with all replies. Raises _NoVerdict and
+        """Ask for a verdict, at most ASKS times; returns it with all replies. Raises _UnclearReply and
         InfrastructureError."""
         model = self._settings.model
         chat = messages(question, golds, prediction)
@@ -129,7 +129,7 @@ class Judge:
             replies.append(reply)
             if verdict := read_verdict(content):
                 return verdict, replies
-        raise _NoVerdict(f"the judge {model} said neither Correct nor Incorrect: {content[:200]!r}")
+        raise _UnclearReply(f"the judge {model} said neither Correct nor Incorrect: {content[:200]!r}")
 
 
 @cache

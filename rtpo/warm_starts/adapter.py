@@ -22,7 +22,7 @@ from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episode
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import Role, Rollout, Task
-from rtpo.warm_starts.demonstrated import Row, batch_of, episode_row, logprobs
+from rtpo.warm_starts.demonstrated import EpisodeRow, batch_of, episode_row, logprobs
 from rtpo.warm_starts.recipes import WARM_START, AdapterMeasures, AdapterRecipe, AdapterRecord
 from rtpo.warm_starts.textworld_demonstrator import demonstrate
 
@@ -87,7 +87,7 @@ def tags_of(chat: ChatFormat, tokenizer: Any) -> dict[int, int]:
     return {chat.tags.open_id: first, chat.tags.close_id: last}
 
 
-def train(model: Any, rows: Sequence[Row], recipe: AdapterRecipe) -> list[float]:
+def train(model: Any, rows: Sequence[EpisodeRow], recipe: AdapterRecipe) -> list[float]:
     """Train the LoRA matrices in place, with AdamW on fp32 copies; returns each step's loss in nats per token.
 
     rows: of all passes, one pass after another. The learning rate rises over the first tenth of the steps, and falls to

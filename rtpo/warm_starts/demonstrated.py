@@ -18,7 +18,7 @@ from rtpo.types import Ids, StopReason, as_ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class EpisodeRow:
     """One episode of T tokens, N of them trained. A reply's tokens attend to the reply and to the trunk before it."""
 
     ids: Ids  # [T]
@@ -28,7 +28,7 @@ class Row:
     targets: Ids  # [N], ids of the trained tokens
 
 
-def episode_row(demonstration: Demonstration, chat: ChatFormat, encode: Callable[[str], list[int]]) -> Row:
+def episode_row(demonstration: Demonstration, chat: ChatFormat, encode: Callable[[str], list[int]]) -> EpisodeRow:
     """The row of an episode, with contexts as at rollout, past thinking stripped."""
     context = chat.opening(demonstration.opening)
     ids, positions, branches = [context], [np.arange(len(context))], [np.zeros(len(context))]
@@ -50,11 +50,11 @@ def episode_row(demonstration: Demonstration, chat: ChatFormat, encode: Callable
         end += len(reply) + len(added)
         context = next_ids
     parts = (np.concatenate(ids), np.concatenate(positions), np.concatenate(branches), sources, targets)
-    return Row(*map(as_ids, parts))
+    return EpisodeRow(*map(as_ids, parts))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class EpisodeBatch:
     """Rows padded on the right."""
 
     ids: torch.Tensor  # [B, T]
@@ -64,7 +64,7 @@ class Batch:
     targets: torch.Tensor  # [N]
 
 
-def batch_of(rows: Sequence[Row]) -> Batch:
+def batch_of(rows: Sequence[EpisodeRow]) -> EpisodeBatch:
     """Pad rows into a batch. A padding token sees only itself, and no other token sees it."""
     length = max(len(row.ids) for row in rows)
     ids, positions = (torch.zeros(len(rows), length, dtype=torch.int64) for _ in range(2))
@@ -80,10 +80,10 @@ def batch_of(rows: Sequence[Row]) -> Batch:
         seen[number, :size, :size] = causal[:size, :size] & is_visible
         sources.append(torch.tensor(row.sources) + number * length)
     targets = torch.cat([torch.tensor(row.targets) for row in rows]).long()
-    return Batch(ids, positions, seen[:, None], torch.cat(sources).long(), targets)
+    return EpisodeBatch(ids, positions, seen[:, None], torch.cat(sources).long(), targets)
 
 
-def logprobs(model: Any, batch: Batch) -> torch.Tensor:
+def logprobs(model: Any, batch: EpisodeBatch) -> torch.Tensor:
     """[N] log-probs of the targets. Logits are computed only at `sources`."""
     hidden = model.get_decoder()(
         input_ids=batch.ids, position_ids=batch.positions, attention_mask=batch.seen, use_cache=False

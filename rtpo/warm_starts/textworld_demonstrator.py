@@ -45,9 +45,9 @@ async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns:
     done = False
     while not done and len(turns) < max_turns:
         solution = game.solution
-        others = [command for command in game.possible if command != solution[0]]
-        slipped = bool(others) and rng.random() < slips
-        command = others[int(rng.integers(len(others)))] if slipped else solution[0]
+        wrong_commands = [command for command in game.possible if command != solution[0]]
+        slipped = bool(wrong_commands) and rng.random() < slips
+        command = wrong_commands[int(rng.integers(len(wrong_commands)))] if slipped else solution[0]
         reply = f"<think>{SLIP if slipped else thought(solution, rng)}</think>{command}"
         feedback = await env.step(reply, StopReason.STOP)
         turns.append(DemonstratedTurn(reply, feedback.messages))

@@ -14,7 +14,7 @@ from experiments.preflight import main
 from rtpo.errors import MachineError
 from rtpo.planning import preflight
 from rtpo.planning.memory import Saves
-from rtpo.planning.preflight import Gpu, gpus, notes, problems
+from rtpo.planning.preflight import Gpu, gpus, problems, unusable_gold_notes
 from rtpo.run import beside
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import Experiment, load_experiment
@@ -80,11 +80,11 @@ def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Pat
 
 def test_golds_that_no_answer_can_equal_are_noted_and_stop_nothing(results: Path) -> None:
     experiment = paper(results)
-    assert notes(experiment) == []
+    assert unusable_gold_notes(experiment) == []
     file = results.parent / "tasks.jsonl"
     with file.open("a") as out:
         out.write(json.dumps({"uid": "b", "question": "?", "answers": ["5", "{"]}) + "\n")
-    (note,) = notes(experiment)
+    (note,) = unusable_gold_notes(experiment)
     assert all(part in note for part in (str(file), "1 row", "'{'", "line 2"))
 
 

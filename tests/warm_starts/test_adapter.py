@@ -23,7 +23,7 @@ from rtpo.errors import DataError
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.types import StopReason, as_ids
 from rtpo.warm_starts.adapter import train, with_lora
-from rtpo.warm_starts.demonstrated import Row, batch_of, episode_row, logprobs
+from rtpo.warm_starts.demonstrated import EpisodeRow, batch_of, episode_row, logprobs
 from rtpo.warm_starts.recipes import SHIPPED, WARM_START, AdapterRecipe, adapter_recipes, read_adapter
 from rtpo.warm_starts.textworld_demonstrator import demonstrate, parts, thought
 
@@ -45,7 +45,7 @@ def shown(kind: str, slips: float, seed: int = 0) -> Demonstration:
     return asyncio.run(demonstrate(game(kind), env, generator(seed, "test"), 8, slips))
 
 
-def rows() -> list[Row]:
+def rows() -> list[EpisodeRow]:
     episodes = [shown(kind, 0.3, seed) for seed in range(2) for kind in ("quests", "treasure")]
     return [episode_row(episode, CHAT, encode) for episode in episodes]
 
