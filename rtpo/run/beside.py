@@ -1,4 +1,4 @@
-"""Checks of a run's place under results/, before it starts: its own folder, and the runs beside it."""
+"""Checks of a run's folder under results/, and of the runs beside it, before the run starts."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -42,7 +42,7 @@ def check_place(run: RunConfig) -> None:
 
 
 def _beside(run: RunConfig) -> dict[str, Mapping[str, Any]]:
-    """The configurations of the runs of the same experiment and label with other seeds, kept or in folders."""
+    """The configurations, by run, of other seeds of the same experiment and label. Kept runs are included."""
     configs = {kept.name: kept.config for frames in frame_folders(run.folder) for kept in kept_runs(frames).values()}
     for file in sorted(run.folder.parent.glob(f"{run.label}-seed*/config.yaml")):
         if RunFolder(file.parent).has_trained:
@@ -53,8 +53,11 @@ def _beside(run: RunConfig) -> dict[str, Mapping[str, Any]]:
 
 
 def check_evaluation(folder: Path, planned: Mapping[str, Any]) -> None:
-    """Raise DataError if a trained policy in an experiment's folder was evaluated on the same benchmark with other
-    settings: no table holds both. planned: a manifest's fields `benchmark` and COMPARED_KEYS."""
+    """Raise DataError if a trained policy of the experiment was evaluated on the same benchmark with other settings.
+
+    folder: the experiment's. planned: the planned evaluation's manifest, of which `benchmark` and COMPARED_KEYS are
+    read.
+    """
     for known in _evaluations(folder):
         if known.benchmark == planned["benchmark"] and known.digest != compared_digest(planned):
             different = some_of(known.differences(planned)) or "its questions, limits or tools"

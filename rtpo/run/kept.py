@@ -1,6 +1,7 @@
 """Finished runs that are kept as Parquet frames (results/README.md), so that they are not trained again.
 
-Frames lie in an experiment's folder, or in the results folder above it. analysis/load.py reads and writes them whole.
+Frames lie in an experiment's folder, or in the results folder above it. This module reads a few of their columns.
+analysis/load.py reads and writes whole frames.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from rtpo.run.differences import differences, fields_that_differ, some_of
 
 OWN_FOLDER = "Change them back, or give these runs a results folder of their own, such as results=outputs/trial."
 COMPARED_KEYS = ("panel", "samples", "decoding", "limits", "settings")
-"""fields of an evaluation's manifest in which evaluations must agree to be compared"""
+"""fields of an evaluation's manifest; evaluations with different values are not compared"""
 FRAMES = ("runs", "steps", "answers", "benchmarks")
 
 
@@ -47,10 +48,10 @@ class KeptRun:
     """A finished run that is kept as frames."""
 
     name: str  # <experiment>/<run>
-    frames: Path  # the folder that holds them
-    config: Mapping[str, Any]  # as in its config.yaml
-    benchmarks: frozenset[str]  # on which it was evaluated
-    evaluations: tuple[RecordedEvaluation, ...]
+    frames: Path  # folder of the frames
+    config: Mapping[str, Any]  # the contents of the run's config.yaml
+    benchmarks: frozenset[str]  # names of the benchmarks on which any of its policies was evaluated
+    evaluations: tuple[RecordedEvaluation, ...]  # of its final policy
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raises DataError if `config` is not the run's, naming the fields that differ."""
@@ -62,7 +63,7 @@ class KeptRun:
 
 
 def compared_digest(evaluation: Mapping[str, Any]) -> str:
-    """The checksum of COMPARED_KEYS. evaluation: a manifest, or what will be in one."""
+    """The checksum of COMPARED_KEYS. evaluation: a manifest, written or planned."""
     compared = json.dumps([evaluation[key] for key in COMPARED_KEYS], sort_keys=True)
     return hashlib.sha256(compared.encode()).hexdigest()[:12]
 
@@ -77,12 +78,13 @@ def is_kept(folder: Path) -> bool:
 
 
 def new_sums(folder: Path) -> Path:
-    """Checksums of new frames. The file exists while complete new frames replace the old ones."""
+    """The file with the checksums of new frames. It exists while the new frames, all complete, replace the old ones."""
     return folder / f"{SUMS}.new"
 
 
 def check_kept(folder: Path) -> str:
-    """The checksums of a folder's frames. Raises DataError for a file that is missing or was changed."""
+    """Check a folder's frames, and return the text of its checksum file. Raises DataError for a file that is missing or
+    was changed."""
     sums = _sums(folder)
     known = {name: digest for digest, _, name in (line.partition("  ") for line in sums.splitlines())}
     restore = f"restore the folder, as by `git checkout -- {folder}`"
@@ -104,12 +106,13 @@ def check_columns(file: Path, columns: Collection[str], needed: Collection[str])
 
 
 def kept_runs(folder: Path) -> Mapping[str, KeptRun]:
-    """The runs whose frames a folder holds, by name, <experiment>/<run>. Raises DataError for damaged frames."""
+    """The runs whose frames a folder holds, by name (<experiment>/<run>). Raises DataError for damaged frames."""
     return _read(folder, check_kept(folder)) if is_kept(folder) else {}
 
 
 def kept_run(folder: Path) -> KeptRun | None:
-    """The kept run of a folder results/<experiment>/<run>, if there is one. Raises DataError for damaged frames."""
+    """The kept run of a folder results/<experiment>/<run>; None if it is not kept. Raises DataError for damaged
+    frames."""
     name = f"{folder.parent.name}/{folder.name}"
     return next((runs[name] for frames in frame_folders(folder) if name in (runs := kept_runs(frames))), None)
 
@@ -121,7 +124,7 @@ def frame_folders(folder: Path) -> tuple[Path, Path]:
 
 @lru_cache(maxsize=8)
 def _read(folder: Path, _checksums: str) -> Mapping[str, KeptRun]:
-    """The folder's runs. The checksums are part of the cache's key: changed frames are read again."""
+    """The folder's runs by name. The checksums are part of the cache's key, so changed frames are read again."""
     import pyarrow.parquet as parquet  # slow to import, and seldom needed
 
     def rows(name: str, *columns: str) -> list[dict[str, Any]]:

@@ -50,10 +50,15 @@ def check_run_model(run: RunConfig) -> None:
 
 
 def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = False) -> None:
-    """Check a model folder. Raises DataError, naming the file, if it is missing, incomplete or damaged, or if its
-    tensors are not those of its config.json: the loader would initialise missing ones at random, and only warn. Raises
-    ConfigError for quantised weights, if the algorithm requests more log-probs at a position than the model has tokens,
-    or if `embedded` and the embedded engine does not support the model."""
+    """Check a model folder.
+
+    top_logprobs: number of log-probs that the algorithm requests at each position.
+    embedded: also check that the embedded engine supports the model.
+
+    Raises DataError, naming the file, if the folder is missing, incomplete or damaged, or if its tensors do not fit its
+    config.json. (The loader would draw missing tensors at random, and only warn.) Raises ConfigError for quantised
+    weights, an unsupported model, and `top_logprobs` above the number of tokens.
+    """
     path = Path(folder)
     if not path.is_dir():
         remedy = (
@@ -112,7 +117,7 @@ def _check_quantised(path: Path, fields: Mapping[str, Any]) -> None:
 def _read_config(path: Path, model_type: Any) -> "PreTrainedConfig":
     if model_type is None:
         raise DataError(f"{path / 'config.json'} names no model_type: copy the model folder again.")
-    # imported here, since it takes seconds: a command refuses wrong arguments at once
+    # this import takes seconds, and a command must refuse wrong arguments at once
     from transformers import AutoConfig
 
     with config_errors(path, model_type):
@@ -143,7 +148,7 @@ def _check_tokens(path: Path, tokens: int | None) -> None:
 
 
 def load_tokenizer(folder: str | Path) -> Any:
-    """A model folder's tokenizer. Raises DataError."""
+    """A model folder's tokenizer. Raises DataError if it cannot be read."""
     from transformers import AutoTokenizer
 
     try:
@@ -155,15 +160,16 @@ def load_tokenizer(folder: str | Path) -> Any:
 
 
 def chat_format(config: RunConfig) -> ChatFormat:
-    """The chat format of the model's tokenizer. Raises DataError, and ConfigError if the tokenizer lacks what the run's
-    rollout context needs."""
+    """The chat format of the model's tokenizer. Raises DataError as `load_tokenizer` does, and ConfigError if the
+    tokenizer lacks tags that the run's rollout context needs."""
     chat = ChatFormat(load_tokenizer(config.model.path))
     check_context(config.algorithm_config.rollout_context, chat.tags)
     return chat
 
 
 def check_same_model(config: RunConfig, manifest: Mapping[str, Any], checksums: Mapping[str, str]) -> None:
-    """Raises DataError if the initial model's `checksums` are not those of the finished run."""
+    """Raises DataError if a finished run began from a different model. manifest: the run's. checksums: of the model's
+    files, by name."""
     known = manifest["model_sha256"]
     different = sorted(name for name in checksums.keys() | known.keys() if checksums.get(name) != known.get(name))
     if different:

@@ -1,4 +1,4 @@
-"""The tensors of a Hugging Face model folder: which its loader would read, compared with those of its config.json."""
+"""Checks that the tensors of a Hugging Face model folder fit its config.json, as the loader would read them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
 FLOATS = ("F64", "F32", "F16", "BF16")
-"""safetensors' names of the types that a model is trained from"""
+"""safetensors' names of floating-point types, from which a model can be trained"""
 HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 SIZES = ("vocab_size", "hidden_size", "intermediate_size", *HEADS)
-"""fields of config.json that the tensors' shapes follow from"""
+"""fields of config.json that determine the tensors' shapes"""
 
 
 class Stored(NamedTuple):
@@ -31,12 +31,12 @@ class Stored(NamedTuple):
 
     file: Path
     shape: list[int]
-    dtype: str
-    """safetensors' name of its type, such as BF16"""
+    dtype: str  # safetensors' name of the type, such as BF16
 
 
 def stored_tensors(path: Path) -> dict[str, Stored]:
-    """The headers of all tensors in the folder, by name. Raises DataError for damage and double names."""
+    """The headers of all tensors in the folder, by name. Raises DataError for a damaged file, and for a name in two
+    files."""
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
         raise DataError(f"model.path {path} has no weights (*.safetensors): copy the whole model folder.")
@@ -58,7 +58,8 @@ def stored_tensors(path: Path) -> dict[str, Stored]:
 
 
 def read_by_loader(path: Path, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
-    """The tensors that the loader reads: those of a single `model.safetensors`, else the index's. Raises DataError."""
+    """The headers of the tensors that the loader reads, by name. It reads `model.safetensors` if this file exists, else
+    the files that the index names. Raises DataError if the index is missing, damaged or wrong."""
     file = _source(path)
     if file.name == SINGLE:
         return {name: stored for name, stored in tensors.items() if stored.file == file}
@@ -82,7 +83,7 @@ def read_by_loader(path: Path, tensors: Mapping[str, Stored]) -> dict[str, Store
 
 
 def _source(path: Path) -> Path:
-    """The file that the loader begins with: it prefers a single file to any index."""
+    """The file that the loader opens first: `model.safetensors` if it exists, else the index."""
     return path / (SINGLE if (path / SINGLE).is_file() else INDEX)
 
 
@@ -143,7 +144,7 @@ def check_weights(
 
 
 def _layer(name: str) -> int:
-    """A tensor's layer, or -1."""
+    """The index of a tensor's layer; -1 for a tensor outside the layers."""
     match = re.search(r"(?:^|\.)layers\.(\d+)\.", name)
     return int(match[1]) if match else -1
 
@@ -166,7 +167,7 @@ def _load(path: Path, config: "PreTrainedConfig", read: Mapping[str, Stored]) ->
         name: torch.empty(stored.shape, device="meta") for name, stored in read.items() if stored.dtype in FLOATS
     }
     if config.tie_word_embeddings and any(name.endswith(EMBEDDING) for name in weights):
-        weights.pop(HEAD, None)  # it has no values to compare with the embedding's
+        weights.pop(HEAD, None)  # `check_head` compares it with the embedding
     model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if model_class is None:
         raise DataError(
@@ -191,8 +192,8 @@ def _load(path: Path, config: "PreTrainedConfig", read: Mapping[str, Stored]) ->
 
 
 def check_head(path: Path, config: "PreTrainedConfig", read: Mapping[str, Stored]) -> None:
-    """Raises DataError if the model ties its head to the embedding and the files hold a different head. The loader
-    compares their values in fp32."""
+    """Raises DataError if config.json ties the head to the embedding, but the files hold different values for them. The
+    loader compares both in fp32."""
     import torch
 
     embedding = next((name for name in read if name.endswith(EMBEDDING)), None)
@@ -213,7 +214,7 @@ def check_head(path: Path, config: "PreTrainedConfig", read: Mapping[str, Stored
 
 
 def _values(file: Path, name: str) -> Any:
-    """A tensor's values, read by torch: NumPy has no bf16."""
+    """A tensor's values, read with torch, since NumPy has no bf16."""
     with safe_open(file, framework="pt") as tensors:
         return tensors.get_tensor(name)
 
@@ -227,7 +228,8 @@ def check_file(path: Path, file: Path) -> None:
 
 @contextmanager
 def config_errors(path: Path, model_type: str) -> Iterator[None]:
-    """Turn what transformers raises for a wrong field of config.json into a DataError, and silence its logs."""
+    """Turn transformers' error for a wrong field of config.json into a DataError. Meanwhile, silence transformers'
+    logs."""
     from transformers.utils import logging
 
     verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,10 +1,10 @@
-"""The folder of records of a run (results/README.md): lines are appended, the manifest comes last.
+"""A run's folder of records (results/README.md). Lines are appended, and the manifest is written last.
 
-Nothing half-written looks complete. Whole files and saves are written beside their place, flushed and moved there. A
-resumed run cuts off lines after its last save.
+Nothing half-written looks complete. Other files, and saves, are written under a second name, flushed and then renamed.
+A resumed run cuts off the lines after its last save.
 
-Nothing damaged passes. A save has checksums of its files and of all earlier lines, which are checked before a run
-resumes. The checksums of all lines are checked before the manifest is written.
+Damage is found. A save has checksums of its files and of all earlier lines, which are checked before a run resumes. The
+checksums of all lines are checked before the manifest is written.
 """
 
 import fcntl
@@ -44,7 +44,7 @@ MANIFEST_KEYS = ("ledger", "model_sha256", "files")
 """keys that every run's manifest must have"""
 LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "paths.jsonl", "rollouts.jsonl")
 CONFIG_DIGEST = "config.sha256"
-"""file of a save: the checksum of its run's configuration"""
+"""file of a save that holds the checksum of its run's configuration"""
 JOURNAL = "charges.jsonl"
 LOG = "log.txt"
 
@@ -53,13 +53,13 @@ LOG = "log.txt"
 class Save:
     """What a run resumes from."""
 
-    folder: Path  # weights and the optimizer's state
-    state: dict[str, Any]  # everything else
-    weights_sha256: Mapping[str, str]  # by file in `folder`
+    folder: Path  # folder of the weights and the optimizer's state
+    state: dict[str, Any]  # all other state of the run
+    weights_sha256: Mapping[str, str]  # checksum of each file in `folder`
 
 
 class RunFolder:
-    """The folder of a run, results/<experiment>/<run>/. lines: its appended files.
+    """The folder of a run, results/<experiment>/<run>/. lines: names of the files to which lines are appended.
 
     Saves are folders of checkpoints/, and the file `latest` names the last one. A save that is being written or deleted
     is called <name>.partial, which is never read.
@@ -79,7 +79,7 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the manifest exists, which is written last. Raises DataError if it is damaged."""
+        """Whether the folder has a manifest, which is written last. Raises DataError if it is damaged."""
         file = self.path / "manifest.json"
         if not file.exists():
             return False
@@ -92,7 +92,7 @@ class RunFolder:
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """A run's manifest. Raises DataError as `read_manifest`."""
+        """The run's manifest. Raises DataError as `read_manifest`."""
         return read_manifest(self.path / "manifest.json", SCHEMA, MANIFEST_KEYS)
 
     @property
@@ -121,12 +121,12 @@ class RunFolder:
             )
 
     def differing_fields(self, config: Mapping[str, Any]) -> str:
-        """The first fields in which `config` differs from the folder's; empty if none does."""
+        """A sentence on the first fields in which `config` differs from the folder's; empty if they are equal."""
         return some_of(sorted(fields_that_differ(self.config, json.loads(json.dumps(config)), self.is_finished)))
 
     def begin(self, config: Mapping[str, Any]) -> None:
-        """`open`, by the process that holds the folder. If nothing was trained yet, a new configuration replaces the
-        old."""
+        """Open the folder for training. The caller must hold it (`held`). If nothing was trained yet, `config` replaces
+        the folder's configuration. Raises DataError as `open`."""
         if self._checkpoints.exists() and not self._checkpoints.is_dir():
             raise DataError(f"{self._checkpoints} is a file, but saves need a folder there: move it away.")
         if not self.has_trained:
@@ -136,7 +136,8 @@ class RunFolder:
         self.open(config)
 
     def _check_digest(self, name: str, config: Mapping[str, Any]) -> None:
-        """Raises DataError if another configuration made the save. Saves of earlier versions have no checksum."""
+        """Raises DataError if the save has the checksum of another configuration. Saves of earlier versions have no
+        checksum, and pass."""
         file = self._checkpoints / name / CONFIG_DIGEST
         if file.exists() and file.read_text(errors="replace") != config_digest(config):
             raise DataError(
@@ -151,7 +152,7 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the folder, which must exist, against other processes. Raises FolderInUse if one has locked it."""
+        """Lock the folder, which must exist. Raises FolderInUse if another process has locked it."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             try:
@@ -165,8 +166,9 @@ class RunFolder:
     # lines
 
     def charged_rollouts(self, steps: Sequence[Mapping[str, Any]]) -> int:
-        """Rollouts charged so far, with those of an unfinished step. For a journal of an earlier version, only those of
-        the finished `steps`. Raises DataError if the journal's end is damaged."""
+        """The number of rollouts charged so far, those of an unfinished step included. A journal of an earlier version
+        lacks the number; then it is read from the finished `steps`. Raises DataError if the journal's last line is
+        damaged."""
         file = self.path / JOURNAL
         charges = whole_lines(file).splitlines()
         charge = json_object(charges[-1], f"{file}, its last line,", ()) if charges else {}
@@ -180,8 +182,8 @@ class RunFolder:
         written.add(data)
 
     def written(self, file: str) -> AppendedFile:
-        """The size and checksum that a file must have: of its lines before this process, and of those that it
-        appended."""
+        """The size and checksum that a file must have. They cover the lines from before this process, and the lines
+        that this process appended."""
         if file not in self._written:
             self._written[file] = start_of_file(self.path / file, _size(self.path / file))
         return self._written[file]
@@ -189,9 +191,14 @@ class RunFolder:
     # saves
 
     def save(self, name: str, state: dict[str, Any], write_weights: Callable[[Path], Any], keep: int) -> None:
-        """Write a save, which becomes the latest; earlier lines are flushed first. `write_weights(folder)` writes
-        weights and returns the harness's part of the state. Raises MachineError if the disk fails; earlier saves then
-        stay as they were."""
+        """Write a save, which becomes the latest. Lines are flushed to disk first.
+
+        state: the run's, without the harness's.
+        write_weights: writes weights and optimizer into a folder, and returns the harness's state.
+        keep: number of saves to keep, this one included.
+
+        Raises MachineError if the disk fails. Earlier saves then stay as they were.
+        """
         written = {file: (so_far.size, so_far.sha256) for file in self._lines for so_far in [self.written(file)]}
         final = self._checkpoints / name
         partial = partial_of(final)
@@ -206,20 +213,20 @@ class RunFolder:
                 write_sums(partial)
                 for place in (partial, *partial.rglob("*")):
                     flush(place)
-                if final.exists():  # a crash came before `latest` named it
+                if final.exists():  # an earlier process wrote it, and crashed before `latest` named it
                     shutil.rmtree(final.rename(partial_of(self._checkpoints / f"{name}.old")))
                 partial.rename(final)
                 write_whole(self._pointer, name.encode())
-            finally:  # after any error; a complete save has been renamed by then
+            finally:  # a complete save has been renamed, so this deletes only a failed one
                 shutil.rmtree(partial, ignore_errors=True)
             self._keep(name, keep)
 
     def _names(self) -> list[str]:
-        """Names of complete saves, oldest first: they sort by age, whatever the clock says."""
+        """Names of complete saves, oldest first. A name has the number of its step, so names sort by age."""
         return sorted(save.name for save in self._checkpoints.glob("step*") if save.suffix != ".partial")
 
     def _keep(self, latest: str, count: int) -> None:
-        """Keep the save `latest` and the `count` - 1 before it. Delete all others, and incomplete ones."""
+        """Keep the save `latest` and the `count` - 1 saves before it. Delete all other saves, complete or not."""
         names = self._names()
         place = names.index(latest)
         for name in (*names[: max(0, place - (count - 1))], *names[place + 1 :]):
@@ -230,7 +237,7 @@ class RunFolder:
     @property
     def _latest_name(self) -> str | None:
         """The name of the last save. Raises DataError if no save has the name in `latest`."""
-        if not self._pointer.exists():  # it was lost, or a crash came first
+        if not self._pointer.exists():  # the file was lost, or a crash came before it was written
             return next(reversed(self._names()), None)
         name = self._pointer.read_text(errors="replace").strip()
         if name not in self._names():
@@ -238,7 +245,7 @@ class RunFolder:
         return name
 
     def _read_save(self, name: str) -> Save:
-        """Read and check a save; reading runs its pickle's code. Raises DataError, naming a file that was changed."""
+        """Check and read a save. Reading runs the code in its pickle. Raises DataError, naming the changed file."""
         folder = self._checkpoints / name
         sums = checked_sums(folder)
         try:
@@ -250,8 +257,8 @@ class RunFolder:
         return Save(folder / "weights", state, weights)
 
     def restore_latest(self) -> Save | None:
-        """Read the last save, and cut the line files back to it. None for a run that never saved; its lines are moved
-        to `<file>.lost`. Raises DataError for damage, saying how to recover."""
+        """Read the last save, and cut off all lines after it. Without a save, return None and move all lines to
+        `<file>.lost`. Raises DataError for damage, saying how to recover."""
         save = self.latest_save()
         if save is None:
             for file in self._lines:
@@ -267,7 +274,8 @@ class RunFolder:
         return save
 
     def latest_save(self) -> Save | None:
-        """Read the last save; the folder stays as it is. Raises DataError for damage, saying how to recover."""
+        """Read the last save without changing the folder; None without a save. Raises DataError for damage, saying how
+        to recover."""
         with self._with_remedy():
             if (name := self._latest_name) is None:
                 return None
@@ -286,7 +294,8 @@ class RunFolder:
         return save
 
     def _lines_before(self, save: Save) -> dict[str, AppendedFile]:
-        """By file, the lines before the save. Raises DataError, naming the file, if they are missing or changed."""
+        """Size and checksum of the lines before the save, by file. Raises DataError, naming the file, if lines are
+        missing or changed."""
         before = {}
         for file, (size, digest) in save.state["written"].items():
             path, name = self.path / file, save.folder.parent
@@ -303,14 +312,14 @@ class RunFolder:
 
     @contextmanager
     def _with_remedy(self) -> Iterator[None]:
-        """Add to a DataError how to recover."""
+        """Add to the message of a DataError how to recover."""
         try:
             yield
         except DataError as error:
             raise DataError(f"{error} {self._remedy()}") from error
 
     def _remedy(self) -> str:
-        """How to recover, in a sentence: the newest intact save that still has all its earlier lines."""
+        """A sentence on how to recover. It names the newest intact save whose earlier lines are intact too."""
         for name in reversed(self._names()):
             try:
                 self._lines_before(self._read_save(name))
@@ -333,7 +342,7 @@ class RunFolder:
     # the end
 
     def finish(self, manifest: Mapping[str, Any], keep: int = 0) -> None:
-        """Keep the newest `keep` saves, and write the manifest last. A file without lines is left empty. Raises
+        """Keep the newest `keep` saves, and write the manifest last. Line files without a line are made, empty. Raises
         DataError for a changed file, saying how to recover."""
         for file in self._lines:
             self.append(file, [])
