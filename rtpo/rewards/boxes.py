@@ -8,13 +8,13 @@ _PART = re.compile(rf"(?P<box>\\?{BOX})(?P<brace>\{{)?|\\.|[{{}}]", re.DOTALL)
 _BARE = re.compile(r"[-+(\[|.]*(?:\d|\\[a-zA-Z$({]|[a-zA-Z](?=\s*[-+=^_*/($\\]))")
 """matches the start of mathematics, but not of words"""
 _END = re.compile(r"(?<!\\)\$|\\[)\]]|\n|\s[a-zA-Z]{2}|$")
-"""end of a formula, a line or the text, or the space before a word"""
+"""matches the end of a formula, a line or the text, or the space before a word"""
 
 
 def last_box(text: str) -> str | None:
     """The content of the last closed `\\boxed{...}` or `\\fbox{...}`; None if there is no box.
 
-    An empty box counts only if all are empty. A box without braces ends with its formula.
+    An empty box counts only if all boxes are empty. A box without braces ends with its formula.
     """
     last: tuple[int, int | None] | None = None
     open_braces: list[int | None] = []

@@ -1,4 +1,4 @@
-"""Finds golds that no answer can match: the grader does not find them equal to themselves."""
+"""Finds golds (reference answers) that no answer can match, since the grader does not call them equal to themselves."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +10,11 @@ from rtpo.rewards.grading import GRADER, MathGrader
 
 @dataclass(frozen=True, slots=True)
 class UnequalGolds:
-    """The rows with a gold that does not equal itself."""
+    """The rows of a data file with a gold that does not equal itself."""
 
-    count: int  # of such rows
-    line: int  # of the first such row, from 1
-    gold: str  # the first such gold
+    count: int  # number of these rows
+    line: int  # line number of the first row, from 1
+    gold: str  # gold of the first row
 
     def sentence(self, file: object) -> str:
         return (
@@ -24,8 +24,8 @@ class UnequalGolds:
 
 
 def unequal_golds(answers: Sequence[tuple[str, ...]], grader: MathGrader = GRADER) -> UnequalGolds | None:
-    """Compare each gold with itself; None if all are equal. answers: the golds of each row. Raises
-    InfrastructureError."""
+    """Compare each gold with itself; None if all equal themselves. answers: the golds of each row. Raises
+    InfrastructureError as `MathGrader.grade`."""
     with ThreadPoolExecutor(grader.workers) as threads:
         are_equal = list(threads.map(lambda golds: _are_all_usable(golds, grader), answers))
     faulty = [row for row, is_equal in enumerate(are_equal) if not is_equal]

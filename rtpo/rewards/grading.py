@@ -1,9 +1,10 @@
 """Grading of mathematical answers by math-verify, in a pool of child processes that can be killed.
 
-math-verify limits time with SIGALRM, and then a comparison that is too slow counts as "not equal", a wrong 0 that
-nobody sees. Here children grade without SIGALRM, and the kernel limits their CPU time. A failed comparison is
-UNGRADABLE, never 0, unless the answer alone caused it: the grader can still compare the gold with itself and with
-another answer.
+math-verify limits time with SIGALRM. It counts a comparison that is too slow as "not equal", and nobody sees the wrong
+0. Here children grade without SIGALRM, and the kernel limits their CPU time.
+
+A failed comparison is UNGRADABLE, unless the answer alone caused the failure. The answer did so if the grader can still
+compare the gold with itself and with another answer. Then the answer gets 0.
 """
 
 import atexit
@@ -27,12 +28,12 @@ _PACKAGES = Path(__file__).parents[2]
 """the folder that the child imports this project from"""
 START_SECONDS: Final = 120.0
 STALL: Final = 30.0
-"""wall-clock seconds to wait for each second of the CPU limit. A child that takes longer gets no CPU time"""
+"""wall-clock seconds to wait for each second of the CPU limit. A child that takes longer is stalled"""
 SHOWN_CHARACTERS: Final = 100
 RIGHT, WRONG, UNREADABLE_ANSWER, UNREADABLE_GOLD = "right", "wrong", "unreadable answer", "unreadable gold"
 _VERDICTS: Final = (RIGHT, WRONG, UNREADABLE_ANSWER)
 _TRIAL_ANSWER: Final = "0"
-"""any answer, to test whether a gold can be compared"""
+"""an arbitrary answer, to test whether a gold can be compared"""
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 
@@ -45,12 +46,12 @@ class _Failure:
 
 
 class MathGrader:
-    """A pool of child processes that grade. It starts a child only if no other is idle. Any thread may grade.
+    """A pool of child processes that grade. It starts a child only if no child is idle. Any thread may grade.
 
-    A child does one comparison at a time. If a child ends, a later comparison starts a new one; the others continue.
-    All children end with their process. A forked process starts its own.
+    A child does one comparison at a time. If a child ends, a later comparison starts a new child, and the other
+    children continue. All children end with the process that started them. A forked process starts new children.
 
-    seconds: CPU time limit of each later comparison. A busy machine changes no grade.
+    seconds: limit of a comparison's CPU time. A busy machine changes no grade, since it lengthens wall-clock time only.
     workers: largest number of children; by default one per available CPU.
     """
 
@@ -73,10 +74,10 @@ class MathGrader:
             return tuple(child.process.pid for child in self._children)
 
     def grade(self, golds: tuple[str, ...], answer: str) -> Grade:
-        """Grade an answer: 1 if it equals one of `golds`, else 0. All are the contents of `\\boxed{}`.
+        """Grade an answer: 1 if it equals one of `golds`, else 0. Golds and answer are contents of `\\boxed{}`.
 
         An unreadable answer gets 0. The 0 is `spoiled` if the answer alone exceeded the time or memory limit, made
-        math-verify raise, or ended its process. The grade is UNGRADABLE if no gold is equal and a comparison failed for
+        math-verify raise, or ended the child. The grade is UNGRADABLE if no gold is equal and a comparison failed for
         another reason. Reasons: an unreadable gold, a gold that fails with any answer, or a child killed or stalled
         twice from outside.
 
@@ -100,18 +101,18 @@ class MathGrader:
         return Grade(GradeOutcome.GRADED, 0.0, WRONG if is_read else "the answer cannot be read as mathematics")
 
     def close(self) -> None:
-        """End all children. A later grade starts new ones."""
+        """End all children. A later comparison starts new children."""
         with self._lock:
             children, idle = self._children, self._idle
             self._children, self._idle = [], []
         for child in children:
             child.process.kill()
-        # busy children end when they are given back
+        # a busy child ends when `_give_back` gets it
         for child in idle:
             child.end()
 
     def _forget(self) -> None:
-        """Runs in a forked process: drop the parent's children, and replace locks that a thread of the parent held."""
+        """Drop the parent's children in a forked process. Replace the locks, which a thread of the parent may hold."""
         for child in self._children:
             child.pipe.close()
         self._children, self._idle = [], []
@@ -130,9 +131,9 @@ class MathGrader:
         return replace(result, why=f"comparing {_shown(answer)} with {_shown(gold)} {result.why}")
 
     def _is_gradable(self, gold: str) -> bool:
-        """Whether a gold can be compared at all. If so, an answer that failed with it is the cause."""
+        """Whether a gold can be compared at all. If so, an answer caused the failed comparison with it."""
         with self._places:
-            # math-verify may skip the work of comparing a gold with itself: try another answer too
+            # math-verify may skip the work of comparing a gold with itself, so another answer is tried too
             return self._ask(gold, gold, is_new=True) == RIGHT and self._ask(gold, _TRIAL_ANSWER) in _VERDICTS
 
     def _ask(self, gold: str, answer: str, is_new: bool = False) -> str | _Failure:
@@ -156,7 +157,7 @@ class MathGrader:
     def _take(self, is_new: bool) -> "_GradingChild":
         """Take the child that became idle last, or start one.
 
-        is_new: start one in place of the idle child, because what killed one child may have killed others.
+        is_new: start a new child in place of the idle one. What ended the last child may have ended the idle one too.
         """
         with self._lock:
             child = self._idle.pop() if self._idle else None
@@ -189,12 +190,12 @@ class _GradingChild:
         self.pipe, child_end = socket.socketpair()
         paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
         try:
-            # a new session: Ctrl-C then reaches the run alone, which needs the child to finish its phase
+            # the child gets its own session: Ctrl-C must not end it, since the run needs it to finish the phase
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(CHILD)],
                 stdin=child_end.fileno(),
                 stdout=child_end.fileno(),
-                # fixed string hashes: sympy's results depend on the order of sets
+                # sympy's results depend on the order of sets, so string hashes are fixed
                 env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,
             )

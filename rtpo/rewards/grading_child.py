@@ -34,11 +34,11 @@ _NOT_THE_ANSWER = re.compile(
     r"\\(?:neq?|not|notin|propto|n(?:leq?|geq?|less|gtr|leqslant|geqslant|sim|cong|mid))(?![a-zA-Z])|!=|<>"
     r"|\S\s*\\(?:to|mapsto|longmapsto|(?:x|long|hook)?rightarrow)(?![a-zA-Z])"
 )
-"""signs, such as an arrow from another number, that say that the number beside them is not the answer"""
+"""signs beside a number that is not the answer, such as an arrow to it from another number"""
 _FOLLOWS = re.compile(
     r"(.*\S)\s*\\(?:implies|iff|(?:Long)?(?:left)?[rR]ightarrow|Long(?:left)?rightarrow)(?![a-zA-Z]).*", re.DOTALL
 )
-"""a statement that follows from another"""
+"""two statements, of which the second follows from the first"""
 _RELATION = re.compile(r"[=<>]|\\(?:[gl]eq?|in)(?![a-zA-Z])")
 _BOUND = re.compile(r"\s*(?:\\(?:geq?|leq?|[gl]t|[gl]eqslant)(?![a-zA-Z])|[<>])[^<>,]*")
 """a relation without a left side"""
@@ -58,7 +58,7 @@ def _without_spaces(text: str) -> str:
 
 
 def read(text: str) -> list[object]:
-    """Parse a box with math-verify; returns the expressions that it finds, then the text itself."""
+    """Parse a box's content with math-verify. Returns its expressions, then the text itself."""
     parsed: list[object] = parse(f"\\boxed{{{text}}}", parsing_timeout=None, raise_on_error=True)
     return parsed
 
@@ -113,15 +113,15 @@ def _excludes_or_bounds(gold: str, answer: str) -> bool:
     value."""
     if _NOT_THE_ANSWER.search(answer) and not _NOT_THE_ANSWER.search(gold):
         return True
-    # what follows from a number, not from an equation, is another number
+    # behind a bare number, unlike behind an equation, the arrow leads to another number
     if (derived := _FOLLOWS.fullmatch(answer)) and not _RELATION.search(derived[1]) and not _FOLLOWS.search(gold):
         return True
     return bool(_BOUND.fullmatch(answer)) and not re.search(r"[<>(\[]|\\(?:[gl]e|[gl]t|infty)", gold)
 
 
 def in_form_of(gold: Any, answer: Any) -> Any:
-    """The answer in the gold's form: a point as a row or column vector if the gold is a vector, and 5 = x as x = 5 if
-    the gold is not an equation."""
+    """The answer in the gold's form. A point becomes a row or column vector if the gold is a vector. 5 = x becomes
+    x = 5 if the gold is not an equation."""
     if isinstance(gold, MatrixBase) and 1 in gold.shape:
         ends = answer.args[:2] if isinstance(answer, Interval) and answer.is_open else None
         entries = answer.args if isinstance(answer, Tuple) else ends
@@ -132,7 +132,8 @@ def in_form_of(gold: Any, answer: Any) -> Any:
 
 
 def contradicts(gold: Any, answer: Any) -> bool:
-    """Whether math-verify would accept a wrong answer: 72 = 73 for 73, or a list of two numbers for an interval."""
+    """Whether an answer is wrong although math-verify would accept it, such as 72 = 73 for 73, or a list of two numbers
+    for an interval."""
     if isinstance(gold, Interval):
         return isinstance(answer, FiniteSet) and not any(map(is_equation, answer.args))
     if is_equation(gold) or not is_equation(answer):
@@ -147,7 +148,7 @@ def verdicts(requests: Iterable[str]) -> Iterator[str]:
     for line in requests:
         request: GradingRequest = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
-        # sympy compares some expressions at random points
+        # sympy compares some expressions at random points, which must be the same every time
         seed(0)
         result = verdict(request["gold"], request["answer"])
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -6,8 +6,8 @@ Issues of huggingface/Math-Verify:
   1/2^99 equals 1/2^98.
 - 64: it does not find sqrt(1/n) equal to 1/sqrt(n).
 
-A number means what is written, at any size: decimals are exact, as rationals are. Only the decimal of a number that has
-no finite one, such as 0.333333 for 1/3, may be rounded.
+Numbers are compared as they are written, at any size. Decimals are exact, as rationals are. A decimal may be rounded
+only if the number has no finite decimal, as in 0.333333 for 1/3.
 """
 
 from itertools import product
@@ -17,15 +17,15 @@ from math_verify import grader
 from sympy import Expr, Float, I, Integer, MatrixBase, Pow, Rational, Symbol, exp, floor, log
 
 PLACES: Final = 6
-"""a rounded decimal has at least so many places"""
+"""fewest places of a rounded decimal"""
 _FEWEST_DIGITS: Final = 5
-"""a rounded decimal has at least so many significant digits"""
+"""fewest significant digits of a rounded decimal"""
 _DIGITS: Final = (60, 500)
-"""irrational numbers are compared to so many digits: to the first, and to the second if they agree"""
+"""numbers of digits to which irrational numbers are compared; the second counts only if the first digits agree"""
 _GUARD_DIGITS: Final = 20
 _PRIMES: Final = (2, 3, 5, 7, 11, 13)
 _DIVISORS: Final = (17, 3)
-"""primes are divided by these, so that test points differ in size"""
+"""divisors of the primes; each gives test points of another size"""
 _MOST_SYMBOLS: Final = 4
 
 _numeric_eq = grader.sympy_numeric_eq
@@ -48,7 +48,7 @@ def numeric_eq(left: Any, right: Any, float_rounding: int, numeric_precision: in
         return _are_equal_where_real(left, right, symbols)
     if not _numeric_eq(left, right, float_rounding, numeric_precision):
         return False
-    # math-verify treats small differences as 0: compare at a point too
+    # math-verify treats small differences as 0, so the sides are compared at a point too
     point = _point(symbols, 17)
     return _are_equal(left.subs(point), right.subs(point))
 
@@ -60,7 +60,7 @@ def symbolic_eq(left: Any, right: Any) -> bool:
 
 
 def _exact(side: Expr) -> Expr:
-    """Replace decimals by the rationals that they write."""
+    """Replace decimals by equal rationals."""
     return side.xreplace({number: Rational(str(number)) for number in side.atoms(Float) if number.is_finite})
 
 
@@ -78,7 +78,7 @@ def _has_branches(side: Expr) -> bool:
 
 def _are_equal_where_real(left: Expr, right: Expr, symbols: list[Symbol]) -> bool:
     """Whether both sides agree at test points of each sign and two sizes. Points where a side is not real are skipped,
-    unless a side contains i. Two points must be left."""
+    unless a side contains i. At least two points must remain."""
     is_complex = left.has(I) or right.has(I)
     compared = 0
     for divisor in _DIVISORS:
@@ -108,7 +108,7 @@ def _are_equal(left: Expr, right: Expr) -> bool:
         return True
     if isinstance(left, Rational) and isinstance(right, Rational):
         return False
-    # more digits tell cos(10^-30) from 1; few of them suffice for most numbers that differ
+    # few digits suffice for most numbers that differ; cos(10^-30) differs from 1 only in later digits
     return all(_agree(left, right, digits) for digits in _DIGITS)
 
 
@@ -121,14 +121,15 @@ def _agree(left: Expr, right: Expr, digits: int) -> bool:
 
 
 def _are_equal_rounded(left: Expr, right: Expr) -> bool:
-    """Whether the real and imaginary parts are equal, or one of them is the other's decimal, rounded."""
+    """Whether both sides agree in their real and imaginary parts. Parts agree if they are equal, or if one is the other
+    as a rounded decimal."""
     parts = zip(left.as_real_imag(), right.as_real_imag(), strict=True)
     return all(_are_equal(part, other) or _is_rounded(part, other) or _is_rounded(other, part) for part, other in parts)
 
 
 def _is_rounded(decimal: Expr, value: Expr) -> bool:
-    """Whether a decimal is a number without a finite decimal, rounded to the decimal's last place. The decimal needs
-    PLACES places and _FEWEST_DIGITS digits."""
+    """Whether `decimal` is `value` rounded to the decimal's last place, and `value` has no finite decimal. `decimal`
+    needs PLACES places and _FEWEST_DIGITS digits."""
     places = _places(decimal)
     if places is None or places < PLACES or _places(value) is not None or not value.is_extended_real:
         return False
@@ -139,7 +140,7 @@ def _is_rounded(decimal: Expr, value: Expr) -> bool:
 
 
 def _places(number: Expr) -> int | None:
-    """How many places a number's decimal has; None if it has no finite one."""
+    """The number of places of a number's decimal; None if the decimal is not finite."""
     if not isinstance(number, Rational):
         return None
     counts, rest = [], int(number.q)

@@ -148,7 +148,7 @@ def _permutation_of(match: re.Match[str]) -> str:
 
 
 def _with_power(match: re.Match[str]) -> str:
-    """Rewrite 5 million as 5\\cdot 10^6, without the `\\text` around it or around the word alone."""
+    """Rewrite 5 million as 5\\cdot 10^6. A `\\text` around both, or around the word alone, is dropped."""
     before, end = match["before"] or "", match["end"] or ""
     value = f"{match['number']}\\cdot {_MULTIPLES[match['multiple'].lower()]}"
     if match["between"]:
@@ -183,7 +183,7 @@ class Rewrite(NamedTuple):
     kind: str  # of notation
     pattern: re.Pattern[str]
     replacement: str | Callable[[re.Match[str]], str]
-    loops: bool = False  # repeat it for nested matches
+    loops: bool = False  # repeat it until nothing changes, for nested matches
 
 
 def _rewrite(
@@ -260,7 +260,7 @@ REWRITES: Final = (
     _rewrite("upright", r"\\(?:imath|mathrm\{\\imath\})(?![a-zA-Z])", " i "),
     _rewrite("upright", r"\\uppi(?![a-zA-Z])", r"\\pi "),
     _rewrite("upright", r"(?<=\d)i(?![a-zA-Z])", " i"),
-    # the ends
+    # spaces, breaks and marks at either end
     _rewrite(
         "ends",
         r"(?:\\\\(?:\[[^\]]*\])?|\\[,;:! ]|\s"
@@ -270,7 +270,7 @@ REWRITES: Final = (
     _rewrite("ends", r"^(?:\\\\|\\q?quad(?![a-zA-Z])|\\[,;:! ]|&|\s)+", ""),
     _rewrite("ends", r"^\s*\{([^{}]*)\}\s*$", r"\1"),
     _rewrite("ends", r"(?<![\\.])(?<!\\right)[;.,。]\s*$", ""),
-    # as programs print it; 2e3 alone may be a product with Euler's number
+    # exponents as programs print them. 2e3 stays, since it may be a product with Euler's number
     _rewrite("exponent", r"^\s*([-+]?\d+\.\d+)[eE]([-+]?\d+)\s*$", r"\1\\times 10^{\2}"),
     _rewrite("exponent", r"^\s*([-+]?\d+)[eE]([-+]\d{2,})\s*$", r"\1\\times 10^{\2}"),
     # a final %, percent or ° does not count: 25\% equals 25
@@ -302,7 +302,7 @@ REWRITES: Final = (
     _rewrite("unit", rf"(?<=[\d}}])(?:\s|\\[,;: ])*(?:\\Omega|\\mu\s*{_UNIT}|\\unit\s*\{{[^{{}}]*\}})\s*$", ""),
     _rewrite("unit", rf"\\(?:SI|qty)\s*\{{({NUMBER})\}}\s*\{{[^{{}}]*\}}", r"\1"),
     _rewrite("unit", rf"(?<=\\pi)(?:\s|\\[,;: ])*{_UNIT}\s*$", ""),
-    # other names for the same
+    # other notations of sets, logarithms, binomials, intervals, vectors, decimals and angles
     _rewrite("set", r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
     _rewrite("set", r"\\([lr])brace(?![a-zA-Z])", lambda match: "\\{" if match[1] == "l" else "\\}"),
     _rewrite("norm", r"\\(?:\||[lr]?Vert(?![a-zA-Z]))", "|"),

@@ -50,8 +50,8 @@ def score(answers: Sequence[str], prediction: str) -> QAScore:
 def output_hit(answers: Sequence[str], texts: Iterable[str]) -> bool:
     """Whether one of the texts contains the tokens of an accepted answer, one after another.
 
-    texts: the final answer, or everything that the policy wrote; never a tool's output. Raises ValueError if no
-    accepted answer has a token.
+    texts: the final answer, or all texts that the policy wrote, without tool outputs. Raises ValueError if no accepted
+    answer has a token.
     """
     golds = [f" {' '.join(gold)} " for gold in _accepted(answers)]
     return any(gold in f" {' '.join(tokenize(text))} " for text in texts for gold in golds)
@@ -109,8 +109,8 @@ def _is_yes_no(tokens: Tokens) -> bool:
 
 
 def _f1(predicted: Tokens, gold: Tokens) -> float:
-    """2 |predicted ∩ gold| / (|predicted| + |gold|), of multisets. If either side is yes or no, 1 if both are equal,
-    else 0."""
+    """2 |predicted ∩ gold| / (|predicted| + |gold|) for multisets. If either side is yes or no, 1 for equal sides, else
+    0."""
     if _is_yes_no(predicted) or _is_yes_no(gold):
         return float(predicted == gold)
     common = (Counter(predicted) & Counter(gold)).total()
@@ -118,10 +118,11 @@ def _f1(predicted: Tokens, gold: Tokens) -> float:
 
 
 def _span_f1(predicted: Tokens, gold: Tokens) -> float:
-    """The largest token F1 of a span of `predicted`. If either side is yes or no, it is `_f1`: many texts hold these.
+    """The largest token F1 of a span of `predicted`. If either side is yes or no, the result is `_f1`, because many
+    texts contain these words.
 
-    The best span with m common tokens is the shortest one. A sliding window finds it, so the whole search takes
-    O(|predicted| |gold|).
+    Among the spans with m common tokens, the shortest span is best. A sliding window finds it, so the whole search
+    takes O(|predicted| |gold|).
     """
     if _is_yes_no(predicted) or _is_yes_no(gold):
         return _f1(predicted, gold)

@@ -13,7 +13,7 @@ from rtpo.types import Grade, GradeOutcome
 class QASettings:
     """Settings of the reward."""
 
-    kind: Literal["em", "f1", "judge"] = "em"  # exact match or a judge (0 or 1), or token F1 in [0, 1]
+    kind: Literal["em", "f1", "judge"] = "em"  # exact match (0 or 1), token F1 in [0, 1], or a judge's verdict (0 or 1)
     judge: JudgeSettings | None = None  # for kind judge only
 
     def problems(self, path: str) -> list[str]:

@@ -1,6 +1,6 @@
-"""Words behind a number: whether they name what it counts, as in `5 red apples`, or change its value, as in `5 halves`.
+"""Decides whether words behind a number name what it counts (`5 red apples`) or change its value (`5 halves`).
 
-Words of every kind that changes a value are listed. All other words may stand before a noun in the plural or a unit.
+Words that change a value are listed, by kind. All other words may stand before a plural noun or a unit.
 """
 
 import re
@@ -23,7 +23,7 @@ _CJK: Final = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 COUNTED: Final = (
     rf"(?:(?:平方|立方)?[千公厘毫分]?[米里克升斤尺]|(?![{_CJK_VALUES}])[{_COUNTERS}](?:(?![{_CJK_VALUES}]){_CJK})*)"
 )
-"""a counter or unit, and what is counted"""
+"""matches a counter or unit, and the noun behind it"""
 _NUMBERS: Final = """
     zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
     eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion trillion
@@ -64,8 +64,8 @@ def changes_value(words: str) -> bool:
 
 
 def names_what_is_counted(words: str) -> bool:
-    """Whether words are a unit, or a noun in the plural behind words that leave the number's value; `of` and more words
-    may follow."""
+    """Whether words are a unit or a plural noun. Words that keep the number's value may stand before it, and `of` with
+    more words behind it."""
     words, _, whole = words.partition(" of ")
     if re.search(r"[^a-zA-Z ]", whole) or not _NOUN_BREAKERS.isdisjoint(_split(whole.lower())):
         return False
@@ -95,12 +95,12 @@ def without_words(gold: str, answer: str) -> str:
 
 
 def says_another_value(gold: str, answer: str) -> bool:
-    """Whether the gold is a bare number, and the answer has words that give its number another value, as in `5 halves`
+    """Whether the gold is a bare number, but the answer's words give its number another value. Examples are `5 halves`
     and `5\\text{ times 3}`, which math-verify would read as 5."""
     spoken = list(_SPOKEN.finditer(answer)) if _BARE.fullmatch(gold) else []
     return any(changes_value(match[1] or match[2]) or _joins_numbers(answer, match) for match in spoken)
 
 
 def _joins_numbers(answer: str, spoken: re.Match[str]) -> bool:
-    """Whether words behind a number have another number in them, which is no power of a unit."""
+    """Whether words behind a number contain another number that is no power of a unit."""
     return bool(re.search(r"\d", answer[: spoken.start()]) and re.search(r"(?:^|[\s(])\d", spoken[1] or ""))
