@@ -69,9 +69,9 @@ LOOKS: dict[str, tuple[str, str, LineStyle]] = {
 
 @dataclass(frozen=True)
 class Style:
-    """The look of a label. rank: its place in the order. line: a matplotlib line style."""
+    """The look of a label."""
 
-    rank: int
+    rank: int  # its place in the order of rows and legends
     title: str
     colour: str
     marker: str
@@ -81,8 +81,8 @@ class Style:
 def styles(labels: Iterable[str]) -> dict[str, Style]:
     """The style of each label, in the order of rows and legends.
 
-    The labels of TITLES come first; others follow by name, with numbers by size. Labels of one method (`method_of`)
-    share colour and marker, and differ in their lines. A field that all labels set to the same value
+    The labels of TITLES come first. All other labels follow by name, with numbers by size. Labels of one method
+    (`method_of`) share colour and marker, and differ in their lines. A field that all labels set to the same value
     (`rtpo.run.naming`) is left out of their titles.
     """
     present = set(labels)
@@ -101,8 +101,8 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 
 
 def method_of(label: str) -> str:
-    """The method that gives a label its look: the label without its fields or, if that has none, the first
-    of its bases (`base_of`) that has a look."""
+    """The method that gives a label its look. Candidates are the label without its fields, its base (`base_of`), the
+    base's base, and so on. The first with a look in LOOKS counts; without any, the last candidate."""
     label = label.partition(",")[0]
     while label not in LOOKS and (base := base_of(label)) is not None:
         label = base
@@ -110,7 +110,7 @@ def method_of(label: str) -> str:
 
 
 def base_of(label: str) -> str | None:
-    """The configuration that a label changes: the longest of TITLES with which it begins, such as rtpo for rtpo_g5."""
+    """The configuration that a label changes, such as rtpo for rtpo_g5: the longest label of TITLES that begins it."""
     return max((base for base in TITLES if label.startswith(f"{base}_")), key=len, default=None)
 
 
@@ -130,5 +130,5 @@ def by_number(label: str) -> list[str | float]:
 
 
 def look_by_rank(rank: int) -> tuple[str, str, LineStyle]:
-    """Colour, marker and line by rank alone. With 7 colours and 8 markers, 56 successive ranks differ."""
+    """Colour, marker and line by rank alone. With 7 colours and 8 markers, any 56 successive ranks look different."""
     return COLOURS[rank % len(COLOURS)], MARKERS[rank % len(MARKERS)], LINES[rank % len(LINES)]

@@ -31,7 +31,7 @@ from rtpo.verbs import Loss, Update
 SAVED = ("policy_version", "_calls", "_open", "step_log", "_step", "_budget_share", "numbers", "_state_json")
 """attributes of the harness that a save holds"""
 CHECKED_ROWS = 64
-"""most rows of a group whose log-probs on trees are compared with those of single rows"""
+"""most rows of a group that `check_trees` compares"""
 
 
 class AgentHarness(StepNotes):
@@ -42,8 +42,8 @@ class AgentHarness(StepNotes):
     samples_per_rollout: number of rollouts from tasks that each call keeps for the records. Rollouts forked from kept
         rollouts are kept too, so trees are complete.
     always_push: push even unchanged weights, so that every synchronisation empties the engine's caches.
-    check_trees: before every update, compare log-probs on prefix trees with those of single rows, on the rows of one
-        random group (`rtpo.core.rounding`).
+    check_trees: before every update, compare the log-probs of one random group's rows on prefix trees and as single
+        rows (`rtpo.core.rounding`).
     scored_share: share of an update's rows that diagnostics cover, drawn anew for each update. `rtpo.harness.scoring`
         says when they cover all rows.
     """
@@ -108,7 +108,7 @@ class AgentHarness(StepNotes):
         top_logprobs: int = 0,
     ) -> list[Group]:
         is_free = role is Role.FREE
-        if is_free:  # numbered on their own, so that they do not change the seeds of charged rollouts
+        if is_free:  # free calls have numbers of their own, so charged rollouts keep their seeds
             prefix = f"free.{self._step}.{self.step_log.free_calls}"
             self.step_log.free_calls += 1
         else:
@@ -158,7 +158,7 @@ class AgentHarness(StepNotes):
             note(scored.before, self._score([rows[i] for i in scored.before]))
         recorded = self._score(scored.recorded).logprobs if scored.recorded else None
         engine = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
-        # views: the first step's scores, once noted, are also the denominators of later epochs
+        # `old` holds views of `before_update`: once the first step's scores are noted, later epochs use them too
         old = _by_row(rows, before_update[0] if loss.old_logprobs == "recompute" else engine)
         steps, results = self._train(rows, old, loss, epochs, minibatches, scored=bool(scored.first_step)), []
         if scored.first_step:
@@ -202,7 +202,7 @@ class AgentHarness(StepNotes):
         return [tuple(rollouts[i * samples : (i + 1) * samples]) for i in range(len(tasks))]
 
     def text(self, rollout: Rollout) -> str:
-        """A path as text: its opening, then each reply and its answer, thinking included."""
+        """A path as text: its opening, then each reply, thinking included, and the environment's answer to it."""
         opening = [turn.context_ids for turn in rollout.turns[:1]]
         exchanges = [ids for turn in rollout.turns for ids in (turn.output_ids, turn.feedback_ids)]
         return self._world.chat.decode([token for ids in (*opening, *exchanges) for token in ids.tolist()])
@@ -342,7 +342,8 @@ def _check_finite(scores: TokenScores) -> None:
 
 
 def _place(rows: Sequence[TrainRow], index: int) -> tuple[int, int]:
-    """The row of trained token `index`, counted over all rows, and its number among the row's trained tokens."""
+    """The row of trained token `index`, counted over all rows, and the token's index within the row's trained
+    tokens."""
     ends = np.cumsum([int(row.mask.sum()) for row in rows])
     row = int(np.searchsorted(ends, index, side="right"))
     return row, index - int(ends[row] - rows[row].mask.sum())

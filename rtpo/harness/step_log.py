@@ -11,16 +11,13 @@ from rtpo.types import Grade, Rollout, TrainRow
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A turn of a path that an update trained; the path may have inherited it from its parent.
-
-    update: index among the step's updates. advantage: mean over the turn's tokens. group: the path's comparison group.
-    """
+    """A turn of a path that an update trained. The path may have inherited the turn from its parent."""
 
     rollout_uid: str
-    update: int
-    k: int
-    advantage: float
-    group: str
+    update: int  # index of the update in its step
+    k: int  # index of the turn
+    advantage: float  # mean over the turn's tokens
+    group: str  # the path's comparison group
 
 
 @dataclass
@@ -38,13 +35,13 @@ class StepLog:
     free_calls: int = 0  # rollout calls outside the budget
 
     def keep(self, rollouts: Sequence[Rollout], count: int) -> None:
-        """Keep the first `count` of a call's rollouts from tasks, and all its rollouts forked from kept rollouts."""
+        """Keep the first `count` of a call's rollouts from tasks, and all rollouts that were forked from kept ones."""
         kept = self._kept
         self.samples += [rollout for rollout in rollouts if rollout.parent_uid is None][:count]
         self.samples += [rollout for rollout in rollouts if rollout.parent_uid in kept]
 
     def note_training(self, rows: Sequence[TrainRow]) -> None:
-        """Note which turns these rows train; they belong to the next entry of `updates`."""
+        """Note the turns that these rows train. Their update is the next entry of `updates`."""
         kept, update = self._kept, len(self.updates)
         for row in rows:
             if row.rollout_uid in kept:

@@ -1,4 +1,4 @@
-"""Checks of an experiment before it is queued: what is missing, and what does not fit (docs/cluster/gpus.md)."""
+"""Checks an experiment before it is queued, for what is missing and what does not fit (docs/cluster/gpus.md)."""
 
 import os
 import shutil
@@ -44,13 +44,13 @@ class Gpu:
 
 
 def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence[str] = ()) -> list[str]:
-    """List what an experiment lacks, a sentence each. Checks files, packages, settings, memory and disk, and changes
+    """List an experiment's problems, a sentence each. Checks files, packages, settings, memory and disk, and changes
     nothing.
 
     here: also check that this machine can run one element (GPUs, sandbox, servers, disk for its saves).
     evaluation: overrides of experiments/evaluate.py.
     """
-    from rtpo.verl_harness.session import package_problems, settings_of  # brings Ray
+    from rtpo.verl_harness.session import package_problems, settings_of  # imports Ray
 
     runs = [element.run for element in experiment.elements]
     faults: list[str] = []
@@ -88,8 +88,8 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
 
 
 def unusable_gold_notes(experiment: Experiment, *, evaluation: Sequence[str] = ()) -> list[str]:
-    """Name each file of mathematics that has unusable reference answers (no answer can equal them), a sentence each.
-    Skips files that `problems` reports."""
+    """A sentence for each file of mathematics with unusable golds, which are reference answers that no answer can
+    equal. Skips files that `problems` reports."""
     planned, _ = _evaluation(experiment.elements, evaluation)
     benchmarks = [*planned.benchmarks.values()] if planned else []
     tasks = [element.run.task for element in experiment.elements]
@@ -103,7 +103,7 @@ def unusable_gold_notes(experiment: Experiment, *, evaluation: Sequence[str] = (
 
 
 def _gold_sentences(task: TaskConfig, source: DataConfig) -> list[str]:
-    file = Path(str(source.file))  # a prepared file's manifest lists the unusable answers
+    file = Path(str(source.file))  # a prepared file's manifest says which golds are unusable
     manifest = read_manifest(file)
     if manifest is not None and manifest.unequal_golds != "unchecked":
         unequal = manifest.unequal_golds
@@ -121,7 +121,7 @@ def _is_done(run: RunConfig) -> bool:
 
 
 def _is_evaluated(run: RunConfig, benchmark: str) -> bool:
-    """Whether the trained run's evaluation on a benchmark is recorded. Damaged records count as none, as above."""
+    """Whether the trained run's evaluation on a benchmark is recorded. Damaged records count as no record."""
     with suppress(DataError):
         kept = kept_run(run.folder)
         is_kept = kept is not None and benchmark in kept.benchmarks
@@ -141,7 +141,8 @@ def _refusals(check: Callable[..., object], *arguments: object) -> list[str]:
 
 
 def _evaluation(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[EvaluateConfig | None, list[str]]:
-    """The evaluation on all benchmarks of the elements, None without any; and sentences on why it is refused."""
+    """The configuration of the evaluation on the elements' benchmarks, and a sentence for each of its problems. The
+    configuration is None if it is refused, or if there are no benchmarks."""
     names = list(dict.fromkeys(name for element in elements for name in element.benchmarks))
     if not names:
         return None, []
@@ -153,14 +154,14 @@ def _evaluation(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[
 
 
 def _check_evaluation(folder: Path, name: str, planned: EvaluateConfig) -> None:
-    """Raise DataError as `check_evaluation`, for a benchmark of an experiment's folder."""
+    """Raise DataError as `check_evaluation`. folder: the experiment's. name: the benchmark's."""
     task = planned.benchmarks[name]
     questions = tuple(load_tasks(task, task.held_out)[: planned.limit])
     check_evaluation(folder, identity(planned, Panel(name, task, questions, {}), {}))
 
 
 def _check_tools(task: TaskConfig, here: bool) -> None:
-    """Check a task's tools: all of them if elements run here, otherwise only files and packages."""
+    """Check a task's tools. If elements run here, check all of them, otherwise only files and packages."""
     settings = task.env_settings
     if here:
         environment_facts(task.env, settings)
@@ -197,7 +198,7 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
 
 
 def _disk_problems(runs: Sequence[RunConfig], experiment: Experiment, here: bool) -> Iterator[str]:
-    """Check that the disk has room for the saves of all unfinished runs, or of one run if `here`."""
+    """Yield a sentence if the disk lacks room for the saves of all `runs`, or of the largest run if `here`."""
     sizes, largest = [], 0
     for run in runs:
         size = Saves(0, 0)
@@ -260,7 +261,8 @@ def _ray_problems(run: RunConfig) -> Iterator[str]:
 
 
 def gpus() -> list[Gpu]:
-    """The GPUs that a process here may use, by nvidia-smi; none without it. Raises MachineError if it fails."""
+    """The GPUs that a process here may use, as nvidia-smi reports them; none without nvidia-smi. Raises MachineError if
+    nvidia-smi fails."""
     command = ["nvidia-smi", "--query-gpu=index,memory.total,memory.used", "--format=csv,noheader,nounits"]
     if shutil.which(command[0]) is None:
         return []
@@ -278,4 +280,4 @@ def gpus() -> list[Gpu]:
     chosen = [word.strip() for word in visible.split(",") if word.strip()]
     if all(map(str.isdigit, chosen)):
         return [gpu for gpu in all_gpus if str(gpu.index) in chosen]
-    return all_gpus[: len(chosen)]  # chosen by UUID, which the list above lacks
+    return all_gpus[: len(chosen)]  # they are chosen by UUID, which the query above does not ask for

@@ -27,10 +27,10 @@ from rtpo.warm_starts.recipes import WARM_START, AdapterMeasures, AdapterRecipe,
 from rtpo.warm_starts.textworld_demonstrator import demonstrate
 
 GROUP = 8
-"""episodes of each training game; a group is mixed if some of them are won and some lost"""
+"""number of episodes of each training game. They form a group, which is mixed if it has wins and losses"""
 LIMITS = EpisodeLimits(max_turns=8, max_prompt_tokens=512, max_turn_tokens=48, max_context_tokens=1536)
 CACHE_TOKENS = 65536
-"""size of the engine's cache of contexts, which later turns reuse"""
+"""size of the engine's cache, in which later turns find their earlier context"""
 DELAY = 0.05
 """seconds that the engine waits for more games, to batch their turns"""
 ENVIRONMENT = "textworld"
@@ -42,7 +42,7 @@ def read_splits(folder: Path) -> dict[str, list[Task]]:
 
 
 def demonstrations(recipe: AdapterRecipe, games: Sequence[Task]) -> list[Demonstration]:
-    """Play each game once per pass; each pass draws new slips (random commands) and thoughts."""
+    """Demonstrate each game once per pass. Each pass draws new slips (random commands) and thoughts."""
     settings = ENVIRONMENTS[ENVIRONMENT].settings()
 
     async def demonstrate_all() -> list[Demonstration]:
@@ -58,10 +58,10 @@ def demonstrations(recipe: AdapterRecipe, games: Sequence[Task]) -> list[Demonst
 
 
 def with_lora(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any:
-    """The model with new LoRA matrices and trainable embedding rows for the thinking tags; nothing else is trainable.
+    """Give a model LoRA matrices, and make the thinking tags' embedding rows trainable. Nothing else is trainable.
 
-    tags: each tag's id, and the id of the token whose embedding row it starts from. The mean of several rows would not
-    do: with tied embeddings its logit is the mean of their logits, so the tag would never be the most likely token.
+    tags: each tag's id, and the id of the token whose embedding row becomes the tag's initial row. A mean of several
+    rows fails. With tied embeddings its logit is the mean of their logits, so the tag is never the most likely token.
     """
     import peft
 
@@ -80,7 +80,7 @@ def with_lora(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any
 
 
 def tags_of(chat: ChatFormat, tokenizer: Any) -> dict[int, int]:
-    """The thinking tags' ids, each with the id of a rare token that initialises its embedding row."""
+    """The thinking tags' ids, each with the id of the rare token whose embedding row initialises the tag's row."""
     first, last = tokenizer.convert_tokens_to_ids(["<issue_start>", "<issue_closed>"])
     assert chat.tags.open_id is not None
     assert chat.tags.close_id is not None
@@ -88,10 +88,10 @@ def tags_of(chat: ChatFormat, tokenizer: Any) -> dict[int, int]:
 
 
 def train(model: Any, rows: Sequence[EpisodeRow], recipe: AdapterRecipe) -> list[float]:
-    """Train the LoRA matrices in place, with AdamW on fp32 copies; returns each step's loss in nats per token.
+    """Train the trainable weights in place, with AdamW on fp32 copies. Returns each step's loss in nats per token.
 
-    rows: of all passes, one pass after another. The learning rate rises over the first tenth of the steps, and falls to
-    0.
+    The learning rate rises over the first tenth of the steps, and then falls to 0. rows: of all passes, one pass after
+    another.
     """
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     masters = [weight.detach().float().clone().requires_grad_() for weight in weights]
@@ -104,7 +104,7 @@ def train(model: Any, rows: Sequence[EpisodeRow], recipe: AdapterRecipe) -> list
     losses = []
     for batch in batches:
         tokens, loss = sum(len(rows[place].targets) for place in batch), 0.0
-        for place in batch:  # one at a time, to save memory
+        for place in batch:  # one row at a time, to save memory
             part = -logprobs(model.get_base_model(), batch_of([rows[place]])).sum() / tokens
             part.backward()
             loss += part.item()
@@ -124,7 +124,7 @@ def train(model: Any, rows: Sequence[EpisodeRow], recipe: AdapterRecipe) -> list
 
 
 def _batches(count: int, recipe: AdapterRecipe) -> Iterator[list[int]]:
-    """The indices of each step's rows. Each pass is shuffled separately; an incomplete last batch is dropped."""
+    """The indices of each step's rows. Each pass is shuffled separately. An incomplete last batch is dropped."""
     size = count // recipe.passes
     order: list[int] = []
     for number in range(recipe.passes):
@@ -140,7 +140,7 @@ def _rng(recipe: AdapterRecipe, number: int) -> np.random.Generator:
 
 
 def play(model: Any, chat: ChatFormat, games: Sequence[Task], episodes: int, sampling: Sampling) -> list[Rollout]:
-    """Play `episodes` episodes of each game; a game's rollouts are consecutive."""
+    """Play `episodes` episodes of each game. A game's rollouts are consecutive."""
     settings = ENVIRONMENTS[ENVIRONMENT].settings()
     env = partial(make_env, ENVIRONMENT, settings, LIMITS.max_turns)
     world = EpisodeWorld(
@@ -180,8 +180,9 @@ def save(model: Any, base: Path, output: Path) -> None:
 def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]], output: Path) -> AdapterRecord:
     """Train, measure and save an adapter's folder. Its record is written last, and returned.
 
-    base: folder of the pretrained model. games: by split, as `read_splits` returns them. Raises DataError if `output`
-    is not empty."""
+    base: folder of the pretrained model. games: tasks by split (`read_splits`). Raises DataError if `output` is not
+    empty.
+    """
     check_is_free(output)
     begun = time.monotonic()
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)

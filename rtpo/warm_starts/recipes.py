@@ -20,10 +20,10 @@ WARM_START = "warm_start.json"
 class AdapterRecipe:
     """How to train an adapter, and what to measure it on."""
 
-    family: str  # of games: a folder of data/textworld
+    family: str  # name of the games' folder in data/textworld
     first: int  # index of the first game in the split `demonstrations`
     games: int  # number of games to demonstrate
-    passes: int = 1  # over the games, each with new slips and thoughts
+    passes: int = 1  # number of passes over the games, each with new slips and thoughts
     slips: float = 0.1  # share of turns with a random command
     seed: int = 0
     rank: int = 8  # of the LoRA matrices, in all linear layers

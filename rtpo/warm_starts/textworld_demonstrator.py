@@ -30,7 +30,7 @@ THOUGHTS: Final = {
     "put": ("I have the {object}. It goes on the {tool}.", "The {object} goes on the {tool}."),
     "insert": ("I have the {object}. It goes into the {tool}.", "The {object} goes into the {tool}."),
 }
-"""thoughts by a command's verb. {object} and {tool} are the command's, {sought} is the next object that it needs"""
+"""thoughts by the command's verb. {object} and {tool} are in the command; {sought} is the next object to handle"""
 ON_THE_WAY: Final = ("go ", "open ", "unlock ")
 JOINTS: Final = (" with ", " from ", " on ", " into ")
 
@@ -38,7 +38,7 @@ JOINTS: Final = (" with ", " from ", " on ", " into ")
 async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns: int, slips: float) -> Demonstration:
     """Play one episode of `task` in `env`. Replies have no stop tokens. Equal states of `rng` give equal episodes.
 
-    slips: share of turns with a random command among all valid commands but the right one.
+    slips: share of turns with a wrong command, drawn from all valid commands except the right one.
     """
     opening = await env.reset(task)
     game, turns = _Game(task.meta["game"]), list[DemonstratedTurn]()
@@ -58,7 +58,7 @@ async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns:
 
 
 def thought(solution: Sequence[str], rng: np.random.Generator) -> str:
-    """A thought before the first command of the rest of the solution."""
+    """A thought before the first command of `solution`, the commands that are left."""
     verb, handled_object, tool = parts(solution[0])
     handled = [parts(command)[1] for command in solution if not command.startswith(ON_THE_WAY)]
     sought = handled[0] if handled else parts(solution[-1])[1]
@@ -77,10 +77,10 @@ def parts(command: str) -> tuple[str, str, str]:
 
 
 class _Game:
-    """A game in the package's own environment, which knows the shortest solution."""
+    """A game in TextWorld's own environment, which knows the shortest solution."""
 
     def __init__(self, file: str) -> None:
-        os.environ.setdefault("TERM", "dumb")  # the package warns without it
+        os.environ.setdefault("TERM", "dumb")  # TextWorld warns without this variable
         import textworld
 
         self._env: Any = textworld.start(file, textworld.EnvInfos(policy_commands=True, admissible_commands=True))
