@@ -1,7 +1,7 @@
 """The harness: the verbs of `rtpo.verbs` over a trainer and an engine, for any algorithm.
 
-It runs episodes and charges them. It trains rows and measures them before an update. It tracks which weights trainer
-and engine have. It does not know which algorithm is running.
+It runs episodes and charges rollouts to the budget. It measures rows before an update, and trains them. It tracks which
+weights trainer and engine have. It does not know which algorithm is running.
 """
 
 import time
@@ -194,7 +194,7 @@ class AgentHarness(StepNotes):
     # evaluation and state
 
     def evaluate(self, tasks: Sequence[Task], samples: int, decoding: Sampling, name: str) -> list[Group]:
-        """`samples` rollouts of each task under the current weights, not charged to the budget."""
+        """Sample each task `samples` times under the current weights. The budget is not charged."""
         self._sync("evaluate")
         plans = [Plan(f"eval.{name}.{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(samples)]
         rollouts = self._sample(plans, 0, decoding, phase="evaluate")

@@ -28,11 +28,11 @@ class StepLog:
     updates: list[dict[str, Any]] = field(default_factory=list)  # metrics of each update call
     retries: list[str] = field(default_factory=list)  # a sentence for each restarted episode
     samples: list[Rollout] = field(default_factory=list)  # the rollouts kept for the records
-    grades: list[Grade] = field(default_factory=list)  # one for each rollout
+    grades: list[Grade] = field(default_factory=list)  # the grade of each rollout
     trained: list[Trained] = field(default_factory=list)  # the trained turns of `samples`
     paths: list[dict[str, Any]] = field(default_factory=list)  # all ended paths, without their tokens
-    numbers: dict[str, float] = field(default_factory=dict)  # recorded by the algorithm
-    free_calls: int = 0  # rollout calls outside the budget
+    numbers: dict[str, float] = field(default_factory=dict)  # numbers that the algorithm recorded, by name
+    free_calls: int = 0  # number of rollout calls outside the budget
 
     def keep(self, rollouts: Sequence[Rollout], count: int) -> None:
         """Keep the first `count` of a call's rollouts from tasks, and all rollouts that were forked from kept ones."""

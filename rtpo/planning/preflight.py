@@ -114,7 +114,7 @@ def _gold_sentences(task: TaskConfig, source: DataConfig) -> list[str]:
 
 
 def _is_done(run: RunConfig) -> bool:
-    """Whether the run is finished. Damaged records count as not finished: another check reports them."""
+    """Whether the run is finished. With damaged records it is not, and another check reports them."""
     with suppress(DataError):
         return RunFolder(run.folder).is_finished or kept_run(run.folder) is not None
     return False

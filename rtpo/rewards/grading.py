@@ -131,7 +131,7 @@ class MathGrader:
         return replace(result, why=f"comparing {_shown(answer)} with {_shown(gold)} {result.why}")
 
     def _is_gradable(self, gold: str) -> bool:
-        """Whether a gold can be compared at all. If so, an answer caused the failed comparison with it."""
+        """Whether a gold can be compared at all. If so, the answer caused a failed comparison with this gold."""
         with self._places:
             # math-verify may skip the work of comparing a gold with itself, so another answer is tried too
             return self._ask(gold, gold, is_new=True) == RIGHT and self._ask(gold, _TRIAL_ANSWER) in _VERDICTS

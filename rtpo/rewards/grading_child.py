@@ -132,8 +132,8 @@ def in_form_of(gold: Any, answer: Any) -> Any:
 
 
 def contradicts(gold: Any, answer: Any) -> bool:
-    """Whether an answer is wrong although math-verify would accept it, such as 72 = 73 for 73, or a list of two numbers
-    for an interval."""
+    """Whether an answer is wrong although math-verify would accept it, such as 72 = 73 for 73, or two numbers for an
+    interval."""
     if isinstance(gold, Interval):
         return isinstance(answer, FiniteSet) and not any(map(is_equation, answer.args))
     if is_equation(gold) or not is_equation(answer):

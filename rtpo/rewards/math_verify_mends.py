@@ -2,9 +2,9 @@
 
 Issues of huggingface/Math-Verify:
 
-- 14, 21: it rounds decimals at six places and treats differences below 1e-16 as 0, so 0.0000003 equals 0.0000004 and
-  1/2^99 equals 1/2^98.
-- 64: it does not find sqrt(1/n) equal to 1/sqrt(n).
+- 14, 21: math-verify rounds decimals at six places and treats differences below 1e-16 as 0. So 0.0000003 equals
+  0.0000004, and 1/2^99 equals 1/2^98.
+- 64: math-verify does not find sqrt(1/n) equal to 1/sqrt(n).
 
 Numbers are compared as they are written, at any size. Decimals are exact, as rationals are. A decimal may be rounded
 only if the number has no finite decimal, as in 0.333333 for 1/3.

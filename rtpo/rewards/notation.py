@@ -1,4 +1,4 @@
-"""A table of rewrites. Each replaces a notation that math-verify 0.9.0 misreads by an equal notation that it reads.
+"""A table of rewrites. Each turns a notation that math-verify 0.9.0 misreads into an equal notation that it reads.
 
 Rewrites keep the number's value, but drop its unit, percent or degree sign. Some mend issues of
 huggingface/Math-Verify: 14 (`\\mathrm{e}`), 61 (`28 pct`), 76 (`**73**`), 82 (it takes numbers from unreadable text).
@@ -355,7 +355,7 @@ REWRITES: Final = (
         r"\1(\\frac{\2\\pi}{180})",
     ),
     _rewrite("mixed", r"^\s*(-?\d+)(?:\s|\\ )+(\d+)\s*/\s*(\d+)\s*$", r"\1\\frac{\2}{\3}"),
-    # otherwise math-verify reads the text from the first unit to the last as one unit
+    # math-verify would read the text from the first unit to the last as one unit
     _rewrite(
         "units",
         rf"^(?:[^{{}}\\]*\d[^{{}}\\]*{TEXT}\s*){{2,}}$",

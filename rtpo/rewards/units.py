@@ -12,7 +12,7 @@ _CJK_VALUES: Final = (
     "零〇一二三四五六七八九十百千万萬亿億兆京垓분반백천만억분之点點加减減乘除负負或和与與及至到不非无無"
     "半倍割折成以上下未満满平立方乗階阶左右多余几幾约約"
 )
-"""characters that change the value of a number before them, or continue it"""
+"""characters that change the value of the number before them, or continue the number"""
 _COUNTERS: Final = (
     "个個箇颗顆粒只隻本张張枚人名位元円圆圓块塊角分秒时時天日周週月年岁歳歲次回种種支枝条條台臺辆輛架层層页頁杯瓶盒包袋箱双雙对對"
     "组組队隊家所间間门門道题題步级級度公斤吨噸米尺升里寸克厘毫件套根朵棵株头頭匹羽冊册首篇座艘場场番号號通小"
@@ -59,7 +59,7 @@ _UNITS: Final = frozenset(_UNIT_WORDS.split())
 
 
 def changes_value(words: str) -> bool:
-    """Whether a word gives the number beside it another value, or denies it."""
+    """Whether a word changes the value of the number beside it, or denies the number."""
     return not VALUE_WORDS.isdisjoint(_split(words.lower()))
 
 

@@ -25,7 +25,7 @@ from rtpo.run.records import SCHEMA, RunFolder
 
 def check_place(run: RunConfig) -> None:
     """Raise DataError if the run's folder or kept record has another configuration, or if its folder has a finished run
-    of another model. Raise it too if another seed of the same experiment and label has other settings."""
+    of another model. Raise DataError too if another seed of the same experiment and label has other settings."""
     folder = RunFolder(run.folder)
     if (run.folder / "config.yaml").exists() and folder.has_trained:
         folder.check(run.as_dict())

@@ -33,11 +33,11 @@ class RecordedEvaluation:
     questions: int  # number of questions
     decoding: Mapping[str, Any]  # temperature, top_p and top_k
     digest: str  # `compared_digest` of the manifest
-    limits: Mapping[str, Any] | None = None  # of the manifest; None: frames have no such column
-    settings: Mapping[str, Any] | None = None  # of the manifest; None: frames have no such column
+    limits: Mapping[str, Any] | None = None  # of the manifest; None from frames, which have no such column
+    settings: Mapping[str, Any] | None = None  # of the manifest; None from frames, which have no such column
 
     def differences(self, planned: Mapping[str, Any]) -> list[str]:
-        """A sentence for each field that differs in a planned manifest."""
+        """A sentence for each field that has another value in a planned manifest."""
         recorded = {"panel": {"questions": self.questions}, "samples": self.samples, "decoding": self.decoding}
         recorded |= {key: value for key in ("limits", "settings") if (value := getattr(self, key)) is not None}
         return sorted(fields_that_differ(recorded, {key: planned[key] for key in recorded}, is_finished=True))

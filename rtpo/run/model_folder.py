@@ -1,4 +1,4 @@
-"""Checks of a Hugging Face model folder, before any process is started for it."""
+"""Checks of a Hugging Face model folder, before any process loads the model."""
 
 from collections.abc import Mapping
 from pathlib import Path

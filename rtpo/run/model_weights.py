@@ -58,8 +58,8 @@ def stored_tensors(path: Path) -> dict[str, Stored]:
 
 
 def read_by_loader(path: Path, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
-    """The headers of the tensors that the loader reads, by name. It reads `model.safetensors` if this file exists, else
-    the files that the index names. Raises DataError if the index is missing, damaged or wrong."""
+    """The headers of the tensors that the loader reads, by name. The loader reads `model.safetensors` if this file
+    exists, else the files that the index names. Raises DataError if the index is missing, damaged or wrong."""
     file = _source(path)
     if file.name == SINGLE:
         return {name: stored for name, stored in tensors.items() if stored.file == file}
@@ -90,7 +90,7 @@ def _source(path: Path) -> Path:
 def check_weights(
     path: Path, config: "PreTrainedConfig", tensors: Mapping[str, Stored], read: Mapping[str, Stored]
 ) -> None:
-    """Compare the tensors that the loader reads with the model that config.json describes, by name, shape and type.
+    """Compare the tensors that the loader reads, by name, shape and type, with the model that config.json describes.
     Extra tensors outside the layers are allowed, such as a value head. Raises DataError for the first difference, and
     ConfigError for quantised weights."""
     described, source = path / "config.json", _source(path)

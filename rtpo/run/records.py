@@ -166,9 +166,9 @@ class RunFolder:
     # lines
 
     def charged_rollouts(self, steps: Sequence[Mapping[str, Any]]) -> int:
-        """The number of rollouts charged so far, those of an unfinished step included. A journal of an earlier version
-        lacks the number; then it is read from the finished `steps`. Raises DataError if the journal's last line is
-        damaged."""
+        """The number of rollouts charged so far, including an unfinished step's. If an earlier version wrote the
+        journal, it lacks the number, and the last of the finished `steps` gives it. Raises DataError if the journal's
+        last line is damaged."""
         file = self.path / JOURNAL
         charges = whole_lines(file).splitlines()
         charge = json_object(charges[-1], f"{file}, its last line,", ()) if charges else {}
@@ -285,7 +285,7 @@ class RunFolder:
         return save
 
     def required_save(self) -> Save:
-        """`latest_save`, for a run that must have one. Raises DataError."""
+        """`latest_save`, for a run that must have a save. Raises DataError if it has none."""
         if (save := self.latest_save()) is None:
             why = "any more: its saves were deleted" if self.is_finished else "yet"
             weights = self.path / "export"
@@ -342,7 +342,7 @@ class RunFolder:
     # the end
 
     def finish(self, manifest: Mapping[str, Any], keep: int = 0) -> None:
-        """Keep the newest `keep` saves, and write the manifest last. Line files without a line are made, empty. Raises
+        """Keep the newest `keep` saves, and write the manifest last. A line file without lines is created empty. Raises
         DataError for a changed file, saying how to recover."""
         for file in self._lines:
             self.append(file, [])

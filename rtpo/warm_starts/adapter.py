@@ -171,7 +171,7 @@ def measure(model: Any, chat: ChatFormat, held_out: Sequence[Task], trained: Seq
 
 
 def save(model: Any, base: Path, output: Path) -> None:
-    """Write an adapter. It records the base model's name, not its path."""
+    """Write an adapter. Its files have the base model's name, not the base's path."""
     model.peft_config["default"].base_model_name_or_path = base.name
     model.save_pretrained(output)
     (output / "README.md").unlink()  # an empty template of a model card

@@ -1,6 +1,6 @@
 """Packs a demonstrated episode into one training row. The trunk is the last context, and each reply is a branch.
 
-Contexts have no past thinking. So a row holds each reply twice, except the last. The reply's branch holds all of it,
+Contexts have no past thinking. So a row holds each reply but the last twice. The reply's branch holds the whole reply,
 and is trained. The trunk holds the reply without thinking, as later turns see it.
 """
 

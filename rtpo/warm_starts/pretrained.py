@@ -67,8 +67,8 @@ class ModelSource:
 class Checks:
     """What `check` measured on a written model."""
 
-    largest_log_prob_difference: float  # from the source's, in nats
-    reply_tokens: int
+    largest_log_prob_difference: float  # between the written model and the source, in nats
+    reply_tokens: int  # number of tokens in the reply
     reply: str  # to QUESTION
 
 

@@ -35,7 +35,8 @@ class AdapterRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterMeasures:
-    """What an adapted model does. Each held-out game is played once, each training game eight times (a group)."""
+    """Measurements of an adapted model. It plays each held-out game once, and each training game eight times (a
+    group)."""
 
     held_out_games: int  # number of games
     groups: int  # number of training games
@@ -62,7 +63,8 @@ class AdapterRecord:
 
 
 def read_adapter(folder: Path) -> AdapterRecord:
-    """Read an adapter's record. Raises DataError if it is missing, or damaged; it then names the field."""
+    """Read an adapter's record. Raises DataError if the record is missing or damaged. The message names the damaged
+    field."""
     file = folder / WARM_START
     if not file.is_file():
         raise DataError(f"{missing_file(file)}: restore the adapter's folder.")
