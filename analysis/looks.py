@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 
@@ -17,8 +17,7 @@ from rtpo.errors import ConfigError
 from rtpo.run.building import build
 
 FILE = Path(__file__).with_suffix(".yaml")
-LineName = Literal["-", "--", "-.", ":", ""]
-LineStyle = LineName | tuple[float, tuple[float, ...]]
+LineStyle = Literal["-", "--", "-.", ":", ""] | tuple[float, tuple[float, ...]]
 """matplotlib's: a name, or an offset and the lengths of dashes and gaps in points"""
 
 WIDTH = 1.1
@@ -37,8 +36,8 @@ class LooksFile:
     palette: dict[str, str]  # hexadecimal code by colour: Okabe and Ito's, without yellow, which vanishes on paper
     own_colours: dict[str, str]  # further colours, used in `looks` alone
     markers: list[str]  # matplotlib's; labels without a look take them in turn
-    lines: list[LineName | list[float]]  # as `LineStyle`, in one list; labels without a look take them in turn
-    looks: dict[str, tuple[str, str, LineName | list[float]]]  # colour, marker and line by label
+    lines: list[LineStyle]  # labels without a look take them in turn
+    looks: dict[str, tuple[str, str, LineStyle]]  # colour, marker and line by label
 
 
 def read_looks(text: str | bytes) -> LooksFile:
@@ -51,18 +50,12 @@ def read_looks(text: str | bytes) -> LooksFile:
     return file
 
 
-def _line(line: Any) -> LineStyle:
-    """A line of looks.yaml as matplotlib's."""
-    return (line[0], tuple(line[1:])) if isinstance(line, list) else line
-
-
 _FILE = read_looks(FILE.read_bytes())
 TITLES, NOTES, TASKS = _FILE.titles, _FILE.notes, _FILE.tasks
 BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS = list(_FILE.palette.values())
-MARKERS = _FILE.markers
-LINES = list(map(_line, _FILE.lines))
-LOOKS: dict[str, tuple[str, str, LineStyle]] = {
-    label: ((_FILE.palette | _FILE.own_colours)[colour], marker, _line(line))
+MARKERS, LINES = _FILE.markers, _FILE.lines
+LOOKS = {
+    label: ((_FILE.palette | _FILE.own_colours)[colour], marker, line)
     for label, (colour, marker, line) in _FILE.looks.items()
 }
 
