@@ -59,9 +59,8 @@ def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]
             lines = folder.read_whole_questions(config.samples)
             if not folder.is_finished and opened is not None:
                 _play(config, opened, chat, panel, folder, lines)
-                folder.finish_evaluation(
-                    manifest(config, panel, label, checkpoint.identity), summarise(lines, config.ks)
-                )
+                record = manifest(config, panel, label, checkpoint.identity)
+                folder.finish_evaluation(record, summarise(lines, config.ks))
             summaries[panel.name] = summarise(lines, config.ks)
         return summaries
 

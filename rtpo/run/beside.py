@@ -8,15 +8,7 @@ from typing import Any
 from rtpo.errors import DataError
 from rtpo.run.config import RunConfig
 from rtpo.run.differences import differences, some_of
-from rtpo.run.kept import (
-    COMPARED_KEYS,
-    OWN_FOLDER,
-    RecordedEvaluation,
-    compared_digest,
-    frame_folders,
-    kept_run,
-    kept_runs,
-)
+from rtpo.run.kept import COMPARED_KEYS, REMEDY, RecordedEvaluation, compared_digest, frame_folders, kept_run, kept_runs
 from rtpo.run.lines import model_sha256
 from rtpo.run.model_folder import check_same_model
 from rtpo.run.reading import read_manifest
@@ -37,7 +29,7 @@ def check_place(run: RunConfig) -> None:
         if different := differences(config, run.as_dict()):
             raise DataError(
                 f"{name} in {run.results} has the same label and experiment, and tables would mix the two; "
-                f"different: {some_of(different)}. {OWN_FOLDER}"
+                f"different: {some_of(different)}. {REMEDY}"
             )
 
 
@@ -63,7 +55,7 @@ def check_evaluation(folder: Path, planned: Mapping[str, Any]) -> None:
             different = some_of(known.differences(planned)) or "its questions, limits or tools"
             raise DataError(
                 f"{known.run} in {folder.parent} was evaluated differently on {known.benchmark}, and tables would mix "
-                f"the two; different: {different}. {OWN_FOLDER}"
+                f"the two; different: {different}. {REMEDY}"
             )
 
 

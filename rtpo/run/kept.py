@@ -17,7 +17,7 @@ from rtpo.core.names import some
 from rtpo.errors import DataError
 from rtpo.run.differences import differences, fields_that_differ, some_of
 
-OWN_FOLDER = "Change them back, or give these runs a results folder of their own, such as results=outputs/trial."
+REMEDY = "Change them back, or give these runs a results folder of their own, such as results=outputs/trial."
 COMPARED_KEYS = ("panel", "samples", "decoding", "limits", "settings")
 """fields of an evaluation's manifest; evaluations with different values are not compared"""
 FRAMES = ("runs", "steps", "answers", "benchmarks")
@@ -58,7 +58,7 @@ class KeptRun:
         if different := differences(self.config, config):
             raise DataError(
                 f"{self.frames} keeps a finished run {self.name} with another configuration; different: "
-                f"{some_of(different)}. {OWN_FOLDER}"
+                f"{some_of(different)}. {REMEDY}"
             )
 
 
