@@ -87,8 +87,8 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
         if label in present:
             method = method_of(label)
             colour, marker, line = LOOKS.get(method, look_by_rank(methods.index(method)))
-            taken = {each.line for each in shown.values() if (each.colour, each.marker) == (colour, marker)}
-            line = next((other for other in (line, *LINES) if other not in taken), line)
+            used_lines = {each.line for each in shown.values() if (each.colour, each.marker) == (colour, marker)}
+            line = next((other for other in (line, *LINES) if other not in used_lines), line)
             shown[label] = Style(rank, title_of(label, shared), colour, marker, line)
     return shown
 

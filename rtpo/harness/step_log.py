@@ -46,8 +46,8 @@ class StepLog:
         for row in rows:
             if row.rollout_uid in kept:
                 for turn in row.turns:
-                    own = row.advantage[row.mask & (row.turn_index == turn.k)]
-                    advantage = float(own.mean(dtype=np.float64))
+                    advantages = row.advantage[row.mask & (row.turn_index == turn.k)]
+                    advantage = float(advantages.mean(dtype=np.float64))
                     self.trained.append(Trained(row.rollout_uid, update, turn.k, advantage, row.group))
 
     @property

@@ -65,8 +65,8 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     benchmarks = [*planned.benchmarks.values()] if planned else []
     faults += refused
     evaluations = [(each.run, name) for each in experiment.elements for name in each.benchmarks]
-    places = {(run.folder.parent, name) for run, name in evaluations if not _is_evaluated(run, name)}
-    for folder, name in sorted(places) if planned else ():
+    unevaluated = {(run.folder.parent, name) for run, name in evaluations if not _is_evaluated(run, name)}
+    for folder, name in sorted(unevaluated) if planned else ():
         faults += _refusals(_check_evaluation, folder, name, planned)
     tasks = [run.task for run in runs]
     data = [(task, task.train) for task in tasks] + [(task, task.held_out) for task in [*tasks, *benchmarks]]
@@ -207,12 +207,12 @@ def _disk_problems(runs: Sequence[RunConfig], experiment: Experiment, here: bool
         on_disk = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
         sizes.append(Saves(max(0, size.kept - on_disk), size.writing))
         largest = max(largest, size.kept + size.writing - on_disk)
-    place, free = free_space(runs[0].results if runs else ".")
+    disk, free = free_space(runs[0].results if runs else ".")
     needed = largest if here else peak_disk(sizes, experiment.at_once, experiment.keep)
     if needed > free:
         subject = "an element" if here else f"{counted(len(runs), 'element')} not finished"
         subject += f", {experiment.at_once} at once" if experiment.at_once and not here else ""
-        size_text = f"estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free"
+        size_text = f"estimated at {needed / GIB:,.0f} GiB and {disk} has {free / GIB:,.0f} GiB free"
         remedy = "lower save.keep or launch.at_once, set launch.keep=weights or nothing"
         yield f"the saves of {subject} are {size_text}: {remedy}, name another results folder, or make room."
 
@@ -266,14 +266,14 @@ def gpus() -> list[Gpu]:
     command = ["nvidia-smi", "--query-gpu=index,memory.total,memory.used", "--format=csv,noheader,nounits"]
     if shutil.which(command[0]) is None:
         return []
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise MachineError(f"nvidia-smi fails ({(done.stderr or done.stdout).strip()}): check the driver.")
+    query = subprocess.run(command, capture_output=True, text=True, check=False)
+    if query.returncode != 0:
+        raise MachineError(f"nvidia-smi fails ({(query.stderr or query.stdout).strip()}): check the driver.")
     try:
-        rows = [tuple(map(int, line.split(","))) for line in done.stdout.splitlines() if line.strip()]
+        rows = [tuple(map(int, line.split(","))) for line in query.stdout.splitlines() if line.strip()]
         all_gpus = [Gpu(index, total / 1024, used / 1024) for index, total, used in rows]
     except ValueError:
-        raise MachineError(f"nvidia-smi says {done.stdout.strip()!r} (MIG, or a lost GPU): mend that first.") from None
+        raise MachineError(f"nvidia-smi says {query.stdout.strip()!r} (MIG, or a lost GPU): mend that first.") from None
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return all_gpus

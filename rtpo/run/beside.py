@@ -50,12 +50,12 @@ def check_evaluation(folder: Path, planned: Mapping[str, Any]) -> None:
     folder: the experiment's. planned: the planned evaluation's manifest, of which `benchmark` and COMPARED_KEYS are
     read.
     """
-    for known in _evaluations(folder):
-        if known.benchmark == planned["benchmark"] and known.digest != compared_digest(planned):
-            different = some_of(known.differences(planned)) or "its questions, limits or tools"
+    for evaluation in _evaluations(folder):
+        if evaluation.benchmark == planned["benchmark"] and evaluation.digest != compared_digest(planned):
+            different = some_of(evaluation.differences(planned)) or "its questions, limits or tools"
             raise DataError(
-                f"{known.run} in {folder.parent} was evaluated differently on {known.benchmark}, and tables would mix "
-                f"the two; different: {different}. {REMEDY}"
+                f"{evaluation.run} in {folder.parent} was evaluated differently on {evaluation.benchmark}, and tables "
+                f"would mix the two; different: {different}. {REMEDY}"
             )
 
 

@@ -86,14 +86,14 @@ def check_kept(folder: Path) -> str:
     """Check a folder's frames, and return the text of its checksum file. Raises DataError for a file that is missing or
     was changed."""
     sums = _sums(folder)
-    known = {name: digest for digest, _, name in (line.partition("  ") for line in sums.splitlines())}
+    digests = {name: digest for digest, _, name in (line.partition("  ") for line in sums.splitlines())}
     restore = f"restore the folder, as by `git checkout -- {folder}`"
     if new_sums(folder).exists():
         restore = "a process was stopped while it replaced them; keep the runs there again to complete that"
     if not sums:
         raise DataError(f"{folder} has frames but no {SUMS}, so they cannot be checked: {restore}.")
     for file in parquet_of(folder):
-        if file.name not in known or not file.exists() or sha256(file) != known[file.name]:
+        if file.name not in digests or not file.exists() or sha256(file) != digests[file.name]:
             raise DataError(f"{file} is missing or not as {SUMS} says: {restore}.")
     return sums
 
@@ -137,15 +137,15 @@ def _read(folder: Path, _checksums: str) -> Mapping[str, KeptRun]:
         by_run.setdefault(row["run"], []).append(row)
     kept = {}
     for run in rows("runs", "run", "config", "policy_version"):
-        name, own = run["run"], by_run.get(run["run"], [])
+        name, benchmark_rows = run["run"], by_run.get(run["run"], [])
         final = tuple(
             RecordedEvaluation(
                 *(name, row["benchmark"], row["samples"], row["questions"], json.loads(row["decoding"]), row["alike"])
             )
-            for row in own
+            for row in benchmark_rows
             if row["policy_version"] == run["policy_version"]
         )
-        names = frozenset(row["benchmark"] for row in own)
+        names = frozenset(row["benchmark"] for row in benchmark_rows)
         kept[name] = KeptRun(name, folder, json.loads(run["config"]), names, final)
     return kept
 

@@ -170,8 +170,8 @@ def chat_format(config: RunConfig) -> ChatFormat:
 def check_same_model(config: RunConfig, manifest: Mapping[str, Any], checksums: Mapping[str, str]) -> None:
     """Raises DataError if a finished run began from a different model. manifest: the run's. checksums: of the model's
     files, by name."""
-    known = manifest["model_sha256"]
-    different = sorted(name for name in checksums.keys() | known.keys() if checksums.get(name) != known.get(name))
+    recorded = manifest["model_sha256"]
+    different = sorted(name for name in checksums.keys() | recorded.keys() if checksums.get(name) != recorded.get(name))
     if different:
         raise DataError(
             f"{config.model.path} is not the model that the run began from ({different[0]} differs from the manifest): "

@@ -128,9 +128,9 @@ def check_weights(
             "again."
         )
     for name, (stored, expected) in misshapen.items():
-        different = [size for size, other in zip_longest(expected, stored) if size != other]
-        named = [field for field in SIZES if getattr(config, field, None) in different]
-        values = [f"{field} {getattr(config, field)}" for field in named or HEADS if getattr(config, field, None)]
+        wrong_sizes = [size for size, other in zip_longest(expected, stored) if size != other]
+        fields = [field for field in SIZES if getattr(config, field, None) in wrong_sizes]
+        values = [f"{field} {getattr(config, field)}" for field in fields or HEADS if getattr(config, field, None)]
         raise DataError(
             f"{described} has {' and '.join(values)}, so that {name} has the shape {expected}, and in {source} it has "
             f"{stored}: correct config.json, or copy the model folder again."

@@ -211,8 +211,8 @@ class RunFolder:
                 (partial / "state.pkl").write_bytes(pickle.dumps(state))
                 (partial / CONFIG_DIGEST).write_text(config_digest(self.config))
                 write_sums(partial)
-                for place in (partial, *partial.rglob("*")):
-                    flush(place)
+                for path in (partial, *partial.rglob("*")):
+                    flush(path)
                 if final.exists():  # an earlier process wrote it, and crashed before `latest` named it
                     shutil.rmtree(final.rename(partial_of(self._checkpoints / f"{name}.old")))
                 partial.rename(final)
@@ -228,11 +228,11 @@ class RunFolder:
     def _keep(self, latest: str, count: int) -> None:
         """Keep the save `latest` and the `count` - 1 saves before it. Delete all other saves, complete or not."""
         names = self._names()
-        place = names.index(latest)
-        for name in (*names[: max(0, place - (count - 1))], *names[place + 1 :]):
+        index = names.index(latest)
+        for name in (*names[: max(0, index - (count - 1))], *names[index + 1 :]):
             (self._checkpoints / name).rename(partial_of(self._checkpoints / name))
-        for left in self._checkpoints.glob("*.partial"):
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        for incomplete in self._checkpoints.glob("*.partial"):
+            shutil.rmtree(incomplete) if incomplete.is_dir() else incomplete.unlink()
 
     @property
     def _latest_name(self) -> str | None:

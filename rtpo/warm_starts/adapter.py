@@ -103,9 +103,9 @@ def train(model: Any, rows: Sequence[EpisodeRow], recipe: AdapterRecipe) -> list
     )
     losses = []
     for batch in batches:
-        tokens, loss = sum(len(rows[place].targets) for place in batch), 0.0
-        for place in batch:  # one row at a time, to save memory
-            part = -logprobs(model.get_base_model(), batch_of([rows[place]])).sum() / tokens
+        tokens, loss = sum(len(rows[index].targets) for index in batch), 0.0
+        for index in batch:  # one row at a time, to save memory
+            part = -logprobs(model.get_base_model(), batch_of([rows[index]])).sum() / tokens
             part.backward()
             loss += part.item()
             for master, weight in zip(masters, weights, strict=True):
