@@ -149,5 +149,13 @@ def make_harness(backend: Any) -> Callable[..., AgentHarness]:
 
 
 @pytest.fixture
+def plain_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`LocalBackend` in the place of verl's trainer."""
+    from local_backend import LocalBackend
+
+    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
+
+
+@pytest.fixture
 def results(tmp_path: Path) -> Path:
     return tmp_path / "results"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from json_server import Reply, Server
+from json_server import Server, completion
 
 from rtpo.core.http_client import RequestSettings
 from rtpo.envs.airline.users import Said, Scenario, ServedUser, ServerSettings
@@ -18,17 +18,10 @@ OPENING = (Said("agent", "Hi!"),)
 QUICK = RequestSettings(timeout_seconds=5, tries=2, first_wait_seconds=0.01, longest_wait_seconds=0.02)
 
 
-def reply(content: str | int) -> Reply:
-    """Of a chat; an int is a status."""
-    if isinstance(content, int):
-        return Reply(content)
-    return Reply(body=json.dumps({"id": "x", "choices": [{"message": {"content": content}}]}).encode())
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
     """Answers every chat with the number of the request, so that no two replies are alike."""
-    with Server("/v1", lambda asked: reply(f"reply {len(server.asked)}")) as server:
+    with Server("/v1", lambda asked: completion(f"reply {len(server.asked)}")) as server:
         yield server
 
 
@@ -68,7 +61,7 @@ def test_raw_replies_are_kept_and_read_by_the_next_process_and_the_key_is_in_the
 
 @pytest.mark.parametrize("contents", [[503, 503], ["<think>never closed", 429], [400]])
 def test_a_failure_of_the_user_model_is_no_fault_of_the_policy(server: Server, contents: list[Any]) -> None:
-    server.in_turn(*map(reply, contents))
+    server.in_turn(*map(completion, contents))
     user = ServedUser(settings(server))
     with pytest.raises(InfrastructureError, match="user"):
         ask(user)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from conftest import compose_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import ScriptedEngine, in_turn
+from scripted import episodes, in_turn
 from transformers import Qwen3ForCausalLM
 
 import rtpo.toy.warm_start as toy
@@ -19,7 +19,7 @@ from rtpo.core.chat import ChatFormat
 from rtpo.envs.toy import knowledge
 from rtpo.envs.toy.knowledge import ENTITIES, MAX_TURNS, RELATIONS, Problem, ToyKnowledgeEnv, parse_question
 from rtpo.errors import DataError
-from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
+from rtpo.harness.episodes import Plan
 from rtpo.toy.knowledge_demonstrator import WITH_HABITS, demonstrate
 from rtpo.toy.recipes import recipes
 from rtpo.toy.tokenizer import build_tokenizer
@@ -58,12 +58,12 @@ def test_a_question_is_its_problem_with_one_chain_and_one_answer(problem: Proble
 
 @pytest.mark.parametrize("mode", ["strip_think", "full"])
 def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
-    rng, limits = np.random.default_rng(0), compose_config("task=toy_knowledge").task.limits
+    rng, limits = np.random.default_rng(0), asdict(compose_config("task=toy_knowledge").task.limits)
     for task in knowledge.problems("train", 20, seed=0):
         shown = asyncio.run(demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, WITH_HABITS))
-        engine = ScriptedEngine(in_turn(*(turn.reply.removesuffix("<|im_end|>") for turn in shown.turns)))
-        world = EpisodeWorld(engine, CHAT, ToyKnowledgeEnv, limits, mode, 0)
-        (rollout,) = run_episodes(world, [Plan("t", task, Role.EVAL)], toy.Sampling(), on_retry=pytest.fail)
+        script = in_turn(*(turn.reply.removesuffix("<|im_end|>") for turn in shown.turns))
+        world = {"make_env": ToyKnowledgeEnv, "rollout_context": mode, **limits}
+        (rollout,) = episodes(script, [Plan("t", task, Role.EVAL)], **world)
         assert rollout.grade == shown.grade
         for turn, sample in zip(rollout.turns, toy.turn_samples(shown, TOKENIZER, CHAT, mode), strict=True):
             assert np.array_equal(turn.context_ids, sample.ids[: sample.context])

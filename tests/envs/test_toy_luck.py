@@ -5,13 +5,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, Reply, Script, ScriptedEngine, make_world
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, Reply, Script, episodes
 
-from rtpo.engines.base import Sampling
 from rtpo.envs.toy.luck import Luck, Lucky, ToySettings
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.errors import ConfigError
-from rtpo.harness.episodes import Plan, run_episodes
+from rtpo.harness.episodes import Plan
 from rtpo.types import Boundary, Role, Rollout, Task
 
 FIRST = ToySettings(Luck((0,), 3.0))
@@ -26,9 +25,8 @@ def solved(context: str, rng: np.random.Generator) -> Reply:
 def paths(
     settings: ToySettings, start: Task | Boundary, count: int, role: Role, script: Script = solved
 ) -> list[Rollout]:
-    world = make_world(ScriptedEngine(script), make_env=partial(ToyMathEnv, settings))
     plans = [Plan(f"{role}.{i}", start, role) for i in range(count)]
-    return run_episodes(world, plans, Sampling(), on_retry=pytest.fail)
+    return episodes(script, plans, make_env=partial(ToyMathEnv, settings))
 
 
 def coins(rollout: Rollout, k: int) -> tuple[int, ...]:

@@ -1,19 +1,17 @@
 """The toy walk: its places and rewards, and where its return is decided."""
 
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from episodes_played import play
-from scripted import ScriptedEngine, always, make_world
+from scripted import always, episodes
 
-from rtpo.engines.base import Sampling
 from rtpo.envs.toy.knowledge import ENTITIES
 from rtpo.envs.toy.luck import Luck
 from rtpo.envs.toy.walk import LENGTH, PLACES, ToyWalkEnv, WalkSettings, parse_question, problems
-from rtpo.harness.episodes import run_episodes
 from rtpo.toy import variance
-from rtpo.types import Feedback, Grade, Message, Rollout, Task, ToolOutcome, ToolUse
+from rtpo.types import Feedback, Grade, Message, Task, ToolOutcome, ToolUse
 
 TASK = Task("t", " start e3 from 37 12", "boss neighbour friend neighbour friend friend teacher rival")
 RIGHT = TASK.answer.split()
@@ -63,12 +61,9 @@ def test_what_each_turn_adds_to_the_return_is_measured() -> None:
     """Of a coin after each of the 8 turns, which alone tell one path of a prompt from another."""
     lucky = WalkSettings(Luck(tuple(range(LENGTH)), 1.0))
 
-    def play(plans: Any) -> list[Rollout]:
-        limits = {"max_turns": LENGTH, "max_turn_tokens": 16, "max_context_tokens": 320}
-        world = make_world(ScriptedEngine(always(asking("boss"))), make_env=partial(ToyWalkEnv, lucky), **limits)
-        return run_episodes(world, plans, Sampling(), on_retry=pytest.fail)
-
-    measured = variance.measure_turns(play, problems("train", 8, seed=0), LENGTH)
+    limits = {"max_turns": LENGTH, "max_turn_tokens": 16, "max_context_tokens": 320}
+    play_paths = partial(episodes, always(asking("boss")), make_env=partial(ToyWalkEnv, lucky), **limits)
+    measured = variance.measure_turns(play_paths, problems("train", 8, seed=0), LENGTH)
     assert measured.deviation == pytest.approx((LENGTH * 0.25) ** 0.5 / (1 + LENGTH), rel=0.15)
     assert measured.left == pytest.approx([(LENGTH - k) / LENGTH for k in range(LENGTH)], abs=0.25)
     assert measured.reached == [1] * LENGTH

@@ -18,6 +18,14 @@ class Reply:
     """bytes that the header says there are"""
 
 
+def completion(content: str | int) -> Reply:
+    """A chat model's; an int is a status."""
+    if isinstance(content, int):
+        return Reply(content)
+    choice = {"index": 0, "message": {"role": "assistant", "content": content}}
+    return Reply(body=json.dumps({"id": "x", "object": "chat.completion", "choices": [choice]}).encode())
+
+
 @dataclass(frozen=True)
 class Asked:
     method: str

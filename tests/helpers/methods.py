@@ -57,7 +57,7 @@ class UngradableEnv(ToyMathEnv):
     """A grader that cannot tell."""
 
     async def grade(self) -> Grade:
-        return Grade(GradeOutcome.UNGRADABLE, None)
+        return Grade(GradeOutcome.UNGRADABLE, None, "the grader was killed")
 
 
 def graded(rollout: Rollout, reward: float | None) -> Rollout:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -25,7 +26,7 @@ from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.envs.toy.math import ToyMathEnv, parse_question
 from rtpo.errors import InfrastructureError
 from rtpo.harness.budget import Budget, Ledger
-from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld
+from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.harness.harness import AgentHarness
 from rtpo.rows import trajectory_rows
 from rtpo.toy.tokenizer import STOP, build_tokenizer, encode_strict
@@ -275,6 +276,11 @@ def make_world(
     engine: Any, *, make_env: Any = ToyMathEnv, rollout_context: Any = "strip_think", seed: int = 0, **limits: int
 ) -> EpisodeWorld:
     return EpisodeWorld(engine, CHAT, make_env, EpisodeLimits(**LIMITS | limits), rollout_context, seed)
+
+
+def episodes(script: Script, plans: Sequence[Plan], **world: Any) -> list[Rollout]:
+    """Those of the plans, none of which may be begun again; `world` as for `make_world`."""
+    return run_episodes(make_world(ScriptedEngine(script), **world), plans, Sampling(), on_retry=pytest.fail)
 
 
 def scripted_harness(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import put_programs
 
 from experiments.preflight import main
 from rtpo.errors import MachineError
@@ -50,11 +51,8 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def put(*rows: tuple[int, int | str, int]) -> None:
-        program = tmp_path / "nvidia-smi"
         text = "\n".join(f"{index}, {total}, {used}" for index, total, used in rows)
-        program.write_text(f"#!/bin/sh\necho '{text}'\nexit {9 * (not rows)}\n")
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        put_programs(tmp_path, monkeypatch, **{"nvidia-smi": f"echo '{text}'\nexit {9 * (not rows)}"})
 
     return put
 

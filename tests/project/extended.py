@@ -8,13 +8,10 @@ import importlib
 import json
 from collections.abc import Sequence
 
-import pytest
 from conftest import compose_config
-from local_backend import LocalBackend
 from test_extending import commands
 from whole_runs import lines
 
-import rtpo.verl_harness.session as session
 from experiments.training import train
 from rtpo.run.config import PROJECT
 from rtpo.run.stopping import StopRequest
@@ -30,9 +27,8 @@ def type_it(words: Sequence[str]) -> None:
     assert importlib.import_module(name.replace("analysis.pages", "analysis.pages.__main__")).main(list(rest)) == 0
 
 
-def test_what_the_page_claims_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_page_claims_holds(plain_trainer: None) -> None:
     """The commands of the page that train, plan, tabulate and draw, and what they leave."""
-    monkeypatch.setattr(session, "open_backend", LocalBackend)
     for words in commands():
         assert words[0] == "python"
         if words[:3] != ["python", "-m", "pytest"]:

@@ -4,11 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-from local_backend import LocalBackend
 from whole_runs import config_in, lines
 
-import rtpo.verl_harness.session as session
 from analysis.pages import __main__ as pages
 from experiments.training import train
 from rtpo.harness import diagnostics
@@ -70,9 +67,8 @@ def test_pages_are_what_the_records_give() -> None:
     assert pages.main(["--check"]) == 0
 
 
-def test_every_key_of_a_runs_records_is_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_key_of_a_runs_records_is_documented(tmp_path: Path, plain_trainer: None) -> None:
     """Of a small run of RTPO on the trainer in plain torch."""
-    monkeypatch.setattr(session, "open_backend", LocalBackend)
     run = train(config_in(tmp_path, "budget.rollouts=60"), StopRequest())
 
     def keys(entries: list[dict[str, Any]], *nested: str) -> set[str]:

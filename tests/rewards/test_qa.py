@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from json_server import Asked, Reply, Server
+from json_server import Asked, Reply, Server, completion
 
 from rtpo.core.http_client import RequestSettings
 from rtpo.errors import DataError, InfrastructureError, MachineError
@@ -147,11 +147,6 @@ def test_an_alarm_rings_above_one_in_a_hundred(graded: int, ungradable: int, rin
 # the judge
 
 QUESTION, ANSWERS = "Who wrote Hamlet?", ("William Shakespeare", "Shakespeare, William")
-
-
-def completion(content: str) -> Reply:
-    choice = {"index": 0, "message": {"role": "assistant", "content": content}}
-    return Reply(body=json.dumps({"object": "chat.completion", "choices": [choice]}).encode())
 
 
 @pytest.fixture

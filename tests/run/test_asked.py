@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from conftest import compose_config
+from methods import UngradableEnv
 from scripted import CHAT, MemoryBackend, ScriptedEngine, solver
 from whole_runs import StopAt, assert_same_run, lines
 
 from rtpo.engines.base import PAPER_DECODING
 from rtpo.envs.base import Env
-from rtpo.envs.toy.math import ToyMathEnv, problems
+from rtpo.envs.toy.math import problems
 from rtpo.errors import Stopped
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
@@ -22,15 +23,10 @@ from rtpo.run.records import JOURNAL, RunFolder
 from rtpo.run.run import Run, open_harness, open_ledger
 from rtpo.run.stopping import StopRequest
 from rtpo.run.tasks import take
-from rtpo.types import Grade, GradeOutcome, Task
+from rtpo.types import Task
 
 SMALL = ("algorithm=grpo", "algorithm.chains=4", "algorithm.kl=0", "budget.rollouts=16", "budget.tasks_per_step=2")
 EVALUATED = ("evaluation.paper=true", "evaluation.samples=2", "evaluation.every_rollouts=8")
-
-
-class UngradableEnv(ToyMathEnv):
-    async def grade(self) -> Grade:
-        return Grade(GradeOutcome.UNGRADABLE, None, "the grader was killed")
 
 
 def whole_run(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import compose_config
+from programs import put_programs
 
 from experiments import launch, launched
 from rtpo.run.config import PROJECT
@@ -176,7 +177,7 @@ def test_a_slurm_that_does_not_answer_is_not_taken_for_an_empty_queue(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm_says(logs := folder.parents[1] / "logs" / "main_table", folder, "", "", 0, monkeypatch)
-    put_programs(logs, squeue="echo 'slurm_load_jobs error: Unable to contact' >&2; exit 1")
+    put_programs(logs, monkeypatch, squeue="echo 'slurm_load_jobs error: Unable to contact' >&2; exit 1")
     here = Path(shutil.copytree(folder, folder.with_name("seed1")))
     with working(here, "train.py") as process:
         assert launch.main(["status", str(folder.parent)]) == 1
@@ -196,11 +197,4 @@ def slurm_says(logs: Path, folder: Path, job: str, accounts: str, failed: int, p
     for file in ("7_3.log", "asked"):
         (logs / file).write_text("")
     asked = f'echo "$@" > {logs}/asked; exit {failed}'
-    put_programs(logs, squeue=f"echo '{job}'", sacct=f"echo '{accounts}'", scancel=asked)
-    patch.setenv("PATH", f"{logs}:/usr/bin:/bin")
-
-
-def put_programs(place: Path, **programs: str) -> None:
-    for name, body in programs.items():
-        (place / name).write_text(f"#!/bin/sh\n{body}\n")
-        (place / name).chmod(0o755)
+    put_programs(logs, patch, squeue=f"echo '{job}'", sacct=f"echo '{accounts}'", scancel=asked)

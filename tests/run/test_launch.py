@@ -13,6 +13,7 @@ from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
+from programs import put_programs
 from synthetic_runs import step, update, write_run
 
 from analysis.run_table import run_table
@@ -148,11 +149,8 @@ def test_trials_are_not_in_the_papers_tables() -> None:
 def test_a_shared_run_is_left_to_its_owner_and_read_by_both_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked, program = tmp_path / "asked", tmp_path / "bin" / "sbatch"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$@" >> {asked}; echo 7\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    asked = tmp_path / "asked"
+    put_programs(tmp_path / "bin", monkeypatch, sbatch=f'echo "$@" >> {asked}; echo 7')
     monkeypatch.setenv("LOGS", str(tmp_path / "logs"))
     small = ("profile=toy", "task=toy_math", "seed=0", f"results={tmp_path}")
     assert launch.main(["submit", "ladder", *small, "algorithm=rtpo,grpo"]) == 0

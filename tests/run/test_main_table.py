@@ -7,10 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from crashing import run as run_in_a_process
-from local_backend import LocalBackend
 from whole_runs import assert_same_run
 
-import rtpo.verl_harness.session as session
 from analysis import make_figures, make_tables
 from experiments import launch, launched
 from rtpo.core.files import sha256
@@ -43,9 +41,8 @@ def checksums(folder: Path) -> dict[Path, str]:
 
 
 def test_an_element_is_killed_and_begun_again_beside_the_committed_frames(
-    committed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    committed: Path, tmp_path: Path, plain_trainer: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(session, "open_backend", LocalBackend)
     frames = checksums(committed)
     trial = (TRIAL, f"results={committed}")
     killed, other = launched.load("main_table", [*SMALL, "seed=0", *trial]).elements

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 from byte_tokenizer import byte_tokenizer
 from conftest import compose_config
-from local_backend import LocalBackend
 from small_models import small_model
 
-import rtpo.verl_harness.session as session
 from analysis import make_tables
 from experiments import train
 from rtpo.data.records import Record, write_records
@@ -20,9 +18,8 @@ pytestmark = pytest.mark.needs("bwrap")
 
 
 def test_own_rows_and_an_own_model_are_named_and_a_run_that_learns_nothing_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, plain_trainer: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(session, "open_backend", LocalBackend)
     rows, model = tmp_path / "mine.jsonl", tmp_path / "my_own_model"
     small_model(byte_tokenizer(), model, "qwen3", head_dim=16)
     write_records(rows, [Record(f"mine/{n}", f"What is {n} + {n}?", (str(2 * n),), {}) for n in range(50)])

@@ -17,6 +17,7 @@ from shutil import copytree
 import pandas as pd
 import psutil
 import pytest
+from programs import put_programs
 from whole_runs import lines
 
 from analysis import make_figures, make_tables
@@ -107,11 +108,7 @@ def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(
     submit: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     asked = tmp_path / "asked"
-    program = tmp_path / "bin" / "sbatch"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$@" >> {asked}; echo 7; exit $REFUSED\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    put_programs(tmp_path / "bin", monkeypatch, sbatch=f'echo "$@" >> {asked}; echo 7; exit $REFUSED')
     monkeypatch.setenv("ELEMENTS", "--partition=gpu --comment='two words'")
     for refused in (1, 0):  # it is asked before anything is submitted
         monkeypatch.setenv("REFUSED", str(refused))

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from conftest import compose_config
-from local_backend import LocalBackend
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto.wandb_internal_pb2 import Record
 from whole_runs import StopAt, config_in, lines
@@ -195,9 +194,8 @@ def test_a_backend_that_fails_is_left_out_and_said_once(tmp_path: Path, capfd: p
     assert file_of(root / "file" / "e" / "rtpo-seed0.jsonl") == {1: STEP}
 
 
-def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, plain_trainer: None) -> None:
     """Look 4 is between two phases of the first step: nothing of it was tracked before its save."""
-    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
     config = config_in(tmp_path, "profile.track=[file]", "budget.rollouts=60")
     with pytest.raises(Stopped) as stopped:
         train(config, StopAt(4))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elements import SERVER
 from omegaconf import DictConfig
 from transformers import AutoConfig
 
@@ -21,8 +22,6 @@ GPU_PROFILES = ("a100x8", "a100x1", "h100x8", "h100x1", "h200x8", "h200x1")
 HAS_VLLM = any("cpu" not in installed.version for installed in distributions(name="vllm"))
 """the GPU set's, which can be configured without a GPU"""
 NAMES = experiments() if HAS_VLLM else ["gsm8k_audit"]
-SERVER = ("task.settings.server.base_url=http://127.0.0.1:1/v1", "task.settings.server.model=user")
-"""of the airline's user, which each site names for itself"""
 
 
 def taken_by_vllm(settings: DictConfig, name: str, folder: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_backend import LocalBackend
 from whole_runs import GRPO, StopAt, assert_same_run, config_in, lines
 
 from analysis.load import load_run
@@ -77,10 +76,8 @@ def test_a_run_leaves_its_records_and_stays_in_its_budget(finished: RunFolder) -
     ],
 )
 def test_a_run_ends_after_the_step_that_reaches_a_limit(
-    results: Path, monkeypatch: pytest.MonkeyPatch, override: str, ended_by: str, steps: int
+    results: Path, plain_trainer: None, override: str, ended_by: str, steps: int
 ) -> None:
-    """The trainer is the plain one."""
-    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
     folder = train(config_in(results, override, "algorithm.minibatches=4", algorithm=GRPO), StopRequest())
     ledger = folder.manifest["ledger"]
     assert (folder.manifest["ended_by"], folder.manifest["steps"]) == (ended_by, steps)
