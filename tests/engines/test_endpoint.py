@@ -111,7 +111,6 @@ def test_an_outage_is_no_answer(server: Server) -> None:
         (400, "vllm", "endpoint.dialect=openai"),
         (422, "vllm", "endpoint.dialect=openai"),
         (400, "openai", "checkpoint or endpoint"),
-        (401, "vllm", "checkpoint or endpoint"),
     ],
 )
 def test_a_first_request_that_is_refused_has_a_remedy(server: Server, code: int, dialect: Any, remedy: str) -> None:

@@ -85,9 +85,7 @@ analysis.view.__main__ : FOLDER | RUN --step NUMBER | RUN --question nosuch | RU
 """arguments of each command, in a folder without results; `{}` stands for that of the inputs"""
 NAMED = f"""
 train budget.rolouts=5 : budget.rollouts
-train algorithm.group_size=2 : algorithm.group_size is 2
 train --cgf job : --cgf
-train algorithm=grpo algorithm.trunks=4 : not a field with algorithm=grpo
 train hydra.sweeper=3 : hydra.sweeper is 3
 train hydra.sweeper.params={{seed:"0,1"}} -m : as in seed=0,1 -m
 train +hydra.sweeper.params.seed="0,1" -m : as in seed=0,1 -m
