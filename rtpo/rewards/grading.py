@@ -11,22 +11,19 @@ import atexit
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from rtpo.errors import InfrastructureError
+from rtpo.core.children import START_SECONDS, Child
 from rtpo.types import Grade, GradeOutcome
 
 CHILD = Path(__file__).with_name("grading_child.py")
 _PACKAGES = Path(__file__).parents[2]
 """the folder that the child imports this project from"""
-START_SECONDS: Final = 120.0
 STALL: Final = 30.0
 """wall-clock seconds to wait for each second of the CPU limit. A child that takes longer is stalled"""
 SHOWN_CHARACTERS: Final = 100
@@ -60,8 +57,8 @@ class MathGrader:
             raise ValueError(f"workers is {workers}: use 1 or more")
         self.seconds = seconds
         self.workers = workers or len(os.sched_getaffinity(0))
-        self._children: list[_GradingChild] = []
-        self._idle: list[_GradingChild] = []
+        self._children: list[Child] = []
+        self._idle: list[Child] = []
         self._lock = threading.Lock()
         self._places = threading.Semaphore(self.workers)
         atexit.register(self.close)
@@ -147,14 +144,14 @@ class MathGrader:
         except TimeoutError:
             return _Failure(f"stood still for {STALL * seconds:g} s", "outside")
         except (EOFError, ConnectionError):
-            return child.death(seconds)
+            return _death(child, seconds)
         finally:
             self._give_back(child, can_be_reused=verdict in (*_VERDICTS, UNREADABLE_GOLD))
         if verdict in _VERDICTS:
             return verdict
         return _Failure(f"gave {verdict}", "gold" if verdict == UNREADABLE_GOLD else "expressions")
 
-    def _take(self, is_new: bool) -> "_GradingChild":
+    def _take(self, is_new: bool) -> Child:
         """Take the child that became idle last, or start one.
 
         is_new: start a new child in place of the idle one. What ended the last child may have ended the idle one too.
@@ -167,12 +164,12 @@ class MathGrader:
             return child
         if child:
             child.end()
-        child = _GradingChild()
+        child = _start()
         with self._lock:
             self._children.append(child)
         return child
 
-    def _give_back(self, child: "_GradingChild", can_be_reused: bool) -> None:
+    def _give_back(self, child: Child, can_be_reused: bool) -> None:
         with self._lock:
             is_ours = child in self._children
             if is_ours and can_be_reused:
@@ -183,64 +180,22 @@ class MathGrader:
         child.end()
 
 
-class _GradingChild:
-    """A child process that is ready to grade. Raises InfrastructureError if it does not start."""
+def _start() -> Child:
+    paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    # sympy's results depend on the order of sets, so string hashes are fixed
+    environment = {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(paths)}
+    return Child(CHILD, "the grading process", environment, " Is math-verify installed?")
 
-    def __init__(self) -> None:
-        self.pipe, child_end = socket.socketpair()
-        paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
-        try:
-            # the child gets its own session: Ctrl-C must not end it, since the run needs it to finish the phase
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", str(CHILD)],
-                stdin=child_end.fileno(),
-                stdout=child_end.fileno(),
-                # sympy's results depend on the order of sets, so string hashes are fixed
-                env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,
-            )
-        except OSError as error:
-            self.pipe.close()
-            raise InfrastructureError(f"the grading process could not be started: {error}") from error
-        finally:
-            child_end.close()
-        try:
-            self.ask(b"", START_SECONDS)
-        except BaseException as error:
-            self.end()
-            if not isinstance(error, EOFError | OSError):
-                raise
-            raise InfrastructureError(
-                "the grading process did not start; its own message is above. Is math-verify installed?"
-            ) from error
 
-    def ask(self, request: bytes, seconds: float) -> str:
-        """The child's answer to a request. Raises TimeoutError after `seconds`, and EOFError or ConnectionError if the
-        child has ended."""
-        self.pipe.settimeout(seconds)
-        self.pipe.sendall(request)
-        line = b""
-        while not line.endswith(b"\n"):
-            part = self.pipe.recv(1 << 16)
-            if not part:
-                raise EOFError
-            line += part
-        return str(json.loads(line))
-
-    def death(self, seconds: float) -> _Failure:
-        """Why the child died."""
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(START_SECONDS)
-        status = self.process.returncode
-        if status == -signal.SIGPROF:
-            return _Failure(f"took over {seconds:g} s of CPU time", "time")
-        by_itself = status is not None and (status >= 0 or -status in _CRASHES)
-        return _Failure("ended the grading process, twice", "expressions" if by_itself else "outside")
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.pipe.close()
+def _death(child: Child, seconds: float) -> _Failure:
+    """Why the child died."""
+    with suppress(subprocess.TimeoutExpired):
+        child.process.wait(START_SECONDS)
+    status = child.process.returncode
+    if status == -signal.SIGPROF:
+        return _Failure(f"took over {seconds:g} s of CPU time", "time")
+    by_itself = status is not None and (status >= 0 or -status in _CRASHES)
+    return _Failure("ended the grading process, twice", "expressions" if by_itself else "outside")
 
 
 def _shown(text: str) -> str:

@@ -215,7 +215,7 @@ def test_a_grade_has_a_clock_and_random_numbers_of_its_own(monkeypatch: pytest.M
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 
-@pytest.mark.parametrize(("module", "name"), [(grading.sys, "executable"), (grading, "CHILD")])
+@pytest.mark.parametrize(("module", "name"), [(sys, "executable"), (grading, "CHILD")])
 def test_a_child_that_cannot_be_started_or_ends_at_once_is_no_zero(
     monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:

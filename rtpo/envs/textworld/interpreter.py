@@ -3,18 +3,15 @@
 import atexit
 import json
 import os
-import socket
-import subprocess
-import sys
 import threading
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from rtpo.core.children import Child
 from rtpo.errors import InfrastructureError
 
 CHILD: Final = Path(__file__).with_name("interpreter_child.py")
-START_SECONDS: Final = 120.0
 ANSWER_SECONDS: Final = 60.0
 """timeout of an answer, which normally takes milliseconds"""
 
@@ -27,7 +24,7 @@ class Interpreters:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._idle: list[_Child] = []
+        self._idle: list[Child] = []
         self._lock = threading.Lock()
         self._places = threading.Semaphore(workers)
         atexit.register(self.close)
@@ -45,9 +42,9 @@ class Interpreters:
         with self._places:
             with self._lock:
                 child = self._idle.pop() if self._idle else None
-            child = child or _Child()
+            child = child or Child(CHILD, "the interpreter")
             try:
-                text = child.ask({"game": game, "commands": commands}, ANSWER_SECONDS)
+                text = child.ask(json.dumps({"game": game, "commands": commands}).encode() + b"\n", ANSWER_SECONDS)
             except BaseException as error:
                 child.end()
                 if not isinstance(error, EOFError | OSError):
@@ -72,54 +69,6 @@ class Interpreters:
         self._idle = []
         self._lock = threading.Lock()
         self._places = threading.Semaphore(self.workers)
-
-
-class _Child:
-    """A child process that is ready to play. Raises InfrastructureError if it does not start."""
-
-    def __init__(self) -> None:
-        self.pipe, child_end = socket.socketpair()
-        try:
-            # a new session: Ctrl-C then reaches the run alone, which needs the child to finish its phase
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", str(CHILD)],
-                stdin=child_end.fileno(),
-                stdout=child_end.fileno(),
-                start_new_session=True,
-            )
-        except OSError as error:
-            self.pipe.close()
-            raise InfrastructureError(f"the interpreter could not be started: {error}") from error
-        finally:
-            child_end.close()
-        try:
-            self._receive(START_SECONDS)
-        except BaseException as error:
-            self.end()
-            if not isinstance(error, EOFError | OSError):
-                raise
-            raise InfrastructureError("the interpreter did not start; its own message is above") from error
-
-    def ask(self, request: object, seconds: float) -> str:
-        """The child's answer to a request. Raises TimeoutError after `seconds`, and EOFError or ConnectionError if the
-        child has ended."""
-        self.pipe.sendall(json.dumps(request).encode() + b"\n")
-        return self._receive(seconds)
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.pipe.close()
-
-    def _receive(self, seconds: float) -> str:
-        self.pipe.settimeout(seconds)
-        line = b""
-        while not line.endswith(b"\n"):
-            part = self.pipe.recv(1 << 16)
-            if not part:
-                raise EOFError
-            line += part
-        return str(json.loads(line))
 
 
 @cache
