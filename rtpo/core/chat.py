@@ -22,9 +22,9 @@ TOOL_CALL = "<tool_call>"
 
 # Marks the policy's reply in a rendered conversation, to find the template's text after it.
 _REPLY = "\u2402reply\u2403"
-_NEWLINE_SPELLINGS = frozenset("\nĊ")  # the second is that of byte-level vocabularies
+_NEWLINE_SPELLINGS = frozenset("\nĊ")  # byte-level vocabularies spell a newline Ċ
 
-# Size of the cache of openings, which paths share, and of the cache of answers, which tools repeat.
+# Entries of a cache. Paths share openings, and tools repeat answers.
 _CACHE_SIZE = 1024
 
 
@@ -63,7 +63,7 @@ class ChatFormat:
         if tokenizer.eos_token_id is None:
             raise ConfigError("The tokenizer has no eos token: set `eos_token` to the token that ends a turn.")
         self._stop_text: str = tokenizer.eos_token
-        # all added tokens, since thinking and tool tags are not marked as special; one of one character is plain text
+        # all added tokens, since tags are not marked as special; an added token of one character is plain text
         added = (str(token) for token in tokenizer.added_tokens_decoder.values())
         self._control = tuple(token for token in added if len(token.strip()) > 1)
         self.tags = ThinkTags(
@@ -82,9 +82,8 @@ class ChatFormat:
         return len(self._tokenizer)
 
     def opening(self, opening: Opening) -> Ids:
-        """c_0: the rendered messages, tools and generation prompt. Raises ValueError without messages. Raises
-        ConfigError if the template does not show the tools, or does not ask for calls between `<tool_call>`
-        tags."""
+        """c_0: the rendered messages, tools and generation prompt. Raises ValueError without messages, and
+        ConfigError if the template does not show the tools or ask for calls between `<tool_call>` tags."""
         if not opening.messages:
             raise ValueError("opening needs a message")
         return self._opening_ids(opening)
@@ -144,8 +143,8 @@ class ChatFormat:
     def _after_reply(self, messages: Sequence[Message]) -> str:
         """The text between a reply and the next one: the stop token, the answering messages, the generation prompt.
 
-        The reply is rendered as a marker, and the text after the marker is returned. Comparing with the conversation
-        before would fail: Qwen3's template gives an empty thinking block only to a last assistant message.
+        The reply is rendered as a marker, and the text after the marker is returned. Removing the conversation up to
+        the reply would fail: Qwen3's template adds an empty thinking block to the last assistant message alone.
         """
         conversation = [Message("user", "q"), Message("assistant", _REPLY), *messages]
         _, marker, after = self._render(conversation, generation_prompt=True).partition(_REPLY)

@@ -13,19 +13,19 @@ from typing import Final
 from rtpo.errors import InfrastructureError
 
 START_SECONDS: Final = 120.0
-NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Child:
-    """A child process that is ready to answer. It reads requests from standard input and writes a line of JSON for
-    each, and one before the first, when it is ready.
+    """A child process that is ready to answer. It writes a line of JSON when it is ready, then one for each request
+    from standard input.
 
     program: a Python file. name: of the child in messages, such as `the grading process`. environment: variables beside
     those of this process. advice: added to the message of a child that does not start.
     Raises InfrastructureError if it does not start.
     """
 
-    def __init__(self, program: Path, name: str, environment: Mapping[str, str] = NOTHING, advice: str = "") -> None:
+    def __init__(self, program: Path, name: str, environment: Mapping[str, str] = EMPTY, advice: str = "") -> None:
         self.pipe, child_end = socket.socketpair()
         try:
             # the child gets its own session: Ctrl-C must not end it, since the run needs it to finish the phase

@@ -1,5 +1,4 @@
-"""Files that must survive crashes: atomic writes, readable disk errors, and SHA-256 checksums of files, appended lines
-and saves."""
+"""Files that must survive crashes: atomic writes, messages for disk errors, and SHA-256 checksums."""
 
 import errno
 import hashlib
@@ -17,7 +16,7 @@ from rtpo.errors import DataError, MachineError
 SUMS = "SHA256SUMS"
 """name of the file with the checksums of a folder's other files, as `sha256sum --check` reads it"""
 NOTE_SUFFIX = ".noted_sha256"
-"""suffix of the file that holds the checksum of the file beside it, until `write_sums` reads it"""
+"""suffix of a note: a file with the checksum of the file beside it. `write_sums` reads and deletes it"""
 _CHUNK = 1 << 20
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
@@ -47,8 +46,8 @@ def whole_lines(path: Path) -> bytes:
 
 @contextmanager
 def readable(what: str, path: Path) -> Iterator[None]:
-    """For a block that reads a user's file. Raises DataError if reading fails, and for a pipe or device, since reading
-    one may never end."""
+    """Turn the errors of a block that reads a user's file into DataError. A pipe or device raises it too, since reading
+    one may never end. what: names the kind of file in the message."""
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
@@ -101,8 +100,8 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class AppendedFile:
-    """The size and checksum that a file should have after all lines appended to it."""
+class SizeAndSum:
+    """Size in bytes and SHA-256 of a file's content, updated with each appended line."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -122,10 +121,10 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def start_of_file(path: Path, size: int) -> AppendedFile:
+def start_of_file(path: Path, size: int) -> SizeAndSum:
     """Size and checksum of the file's first `size` bytes, or of the whole file if it is shorter. A missing file is
     empty."""
-    content = AppendedFile()
+    content = SizeAndSum()
     if path.exists():
         with path.open("rb") as file:
             while data := file.read(min(_CHUNK, size - content.size)):

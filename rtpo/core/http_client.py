@@ -1,5 +1,4 @@
-"""Requests to a server, with timeouts, retries and a limited rate. A request that still fails raises
-InfrastructureError."""
+"""Requests to a server, with timeouts, retries and a rate limit. After the last try they raise InfrastructureError."""
 
 import asyncio
 import json
@@ -41,10 +40,10 @@ class RequestSettings:
 
     timeout_seconds: limit of one try, its reply included.
     tries: most tries of one request, the first included.
-    first_wait_seconds: wait before the second try. Each further wait is twice as long, up to longest_wait_seconds. The
-        actual wait is random, from half of that to all of it. A longer Retry-After of the server replaces it; a
-        Retry-After above longest_wait_seconds ends the tries.
-    per_second: most requests that this process begins in a second (null: no limit).
+    first_wait_seconds: limit of the wait before the second try. Each further limit is twice as high, up to
+        longest_wait_seconds. The wait is random, from half of its limit to all of it. The server's Retry-After replaces
+        a shorter wait. A Retry-After above longest_wait_seconds ends the tries.
+    per_second: most requests that a client begins in a second (null: no limit).
     """
 
     timeout_seconds: Positive = 30.0
@@ -66,7 +65,7 @@ class RequestSettings:
 
 
 def url_problems(url: str | None, path: str) -> list[str]:
-    """Problems of a server's address. The records contain it, so it must not contain a key."""
+    """Problems of a server's address. The records contain it, so it must not contain a key. path: of the setting."""
     if url is None:
         return [f"{path} is missing: name the server's address, such as http://127.0.0.1:8000/v1."]
     parts = urlsplit(url)
@@ -78,8 +77,8 @@ def url_problems(url: str | None, path: str) -> list[str]:
 
 
 def key_problems(variable: str | None, path: str) -> list[str]:
-    """Problems of the name of the environment variable that holds a server's key; None is for a server without a
-    key."""
+    """Problems of a setting that names an environment variable with a server's key. variable: None for a server without
+    a key. path: of the setting."""
     if variable is None or variable.isidentifier():
         return []
     # not shown: it may be the key itself
@@ -105,7 +104,7 @@ class Client:
     """A client of one server. Its connections live no longer than a request, so it may be used in any event loop.
 
     It honours the standard proxy variables (HTTPS_PROXY, NO_PROXY). The key in the variable `key_variable` is sent only
-    in `header`. If the server repeats the key, in any JSON spelling, the client blanks it, unless it is shorter than
+    in `header`. The client blanks the key in replies, in any JSON spelling, unless the key is shorter than
     SHORTEST_SECRET. Raises ConfigError as `read_key` does.
     """
 

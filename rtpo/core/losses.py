@@ -1,9 +1,8 @@
 """The losses of `rtpo.verbs`, in torch, over concatenated tokens.
 
 Each returns the sum over tokens of weight x loss. The weights of a mini-batch sum to 1, so the sums of its
-micro-batches add up to its loss. These tensors have one entry for each trained token: `logprobs` (with gradient),
-`old`, `advantage`, `weight`, `row` (the row it belongs to, ascending). Log-ratios are clamped to [-10, 10] before exp
-(the paper's "log-probability clipping").
+micro-batches add up to its loss. Log-ratios are clamped to [-10, 10] before exp (the paper's "log-probability
+clipping").
 """
 
 from collections.abc import Callable
@@ -20,16 +19,15 @@ LOG_RATIO_LIMIT = 10.0
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """The trained tokens of a micro-batch. old: log-probs in the ratio's denominator; None takes the current
-    `logprobs`. rows: number of rows. reference: the reference policy's log-probs, if there is a KL."""
+    """The trained tokens of a micro-batch. Tensors have one entry for each token."""
 
-    logprobs: Tensor
-    old: Tensor | None
+    logprobs: Tensor  # with gradient
+    old: Tensor | None  # log-probs in the ratio's denominator; None takes the current `logprobs`
     advantage: Tensor
     weight: Tensor
-    row: Tensor
-    rows: int
-    reference: Tensor | None = None
+    row: Tensor  # index of the token's row, ascending
+    rows: int  # number of rows
+    reference: Tensor | None = None  # the reference policy's log-probs, if there is a KL
 
     @property
     def log_ratio(self) -> Tensor:

@@ -10,7 +10,7 @@ SOME = 5
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """A phrase with the known name nearest to an unknown one, or with all known names if none is near."""
+    """For a message about an unknown name: the nearest known name, or all known names if none is near."""
     close = get_close_matches(name, known, 1)
     return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}" if known else "it has none"
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 PIECE = 2**24
-"""logits in a piece: 96 MiB for a copy in bf16 and one in fp32"""
+"""logits in a piece; its copies in bf16 and fp32 take 96 MiB"""
 
 
 def score_at(model: Any, labels: Tensor, temperature: float, *, with_entropy: bool) -> None:
@@ -25,16 +25,16 @@ def score_at(model: Any, labels: Tensor, temperature: float, *, with_entropy: bo
 
 def _scored(head: Any, hidden: Tensor) -> Tensor:
     labels, temperature, with_entropy = head.score_arguments
-    scores: Tensor = TokenScores.apply(hidden[0], head.weight, labels, temperature, with_entropy)
+    scores: Tensor = LabelScores.apply(hidden[0], head.weight, labels, temperature, with_entropy)
     return scores
 
 
-class TokenScores(torch.autograd.Function):
+class LabelScores(torch.autograd.Function):
     """Scores [1, n, 2]: each label's log-prob in nats under softmax(hidden @ weight.T / temperature), and the
     distribution's entropy, which has no gradient.
 
-    hidden: [n, H]; weight: [V, H]; labels: [n]. Logits are rounded to the type of hidden, as in vLLM and
-    transformers. All else is computed in fp32, or in the type of hidden if that is wider.
+    hidden: [n, H]; weight: [V, H]; labels: [n]. Logits and their gradient are rounded to the type of hidden,
+    as in vLLM and transformers. Softmax and scores are computed in fp32, or in the type of hidden if that is wider.
     """
 
     @staticmethod

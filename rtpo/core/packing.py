@@ -1,8 +1,8 @@
 """Divides rows into mini-batches, and lays these out as the arrays that a trainer takes.
 
-The order is fixed: split into mini-batches of whole groups, normalise the weights of each mini-batch, then drop tied
-rows (all advantages 0). A tied row has no gradient but counts in the denominator of the mean of eq. per-turn-obj. So an
-update's size does not depend on whether its tied rows are computed or skipped.
+The order is fixed: split into mini-batches of whole groups, normalise the weights of each mini-batch, then drop rows
+without a gradient. A tied row (all advantages 0) has none, unless the loss has a KL or trains ties. Dropped rows count
+in the denominator of the mean of eq. per-turn-obj. So an update's size does not depend on whether they are dropped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ class Packed:
     """Rows laid end to end, nnz ids in all.
 
     ids, mask, advantage, weight, old_logprobs: [nnz]; all but ids are 0 where mask is False. If old_logprobs is None,
-        an optimizer step uses the log-probs of its own forward pass, which are those before the step.
+        the optimizer step uses the log-probs of its own forward pass. They are of the weights before the step.
     lengths: [rows], the number of ids of each row, in the caller's order.
     """
 
@@ -111,8 +111,8 @@ def training_batches(
 ) -> Iterator[Packed]:
     """The mini-batches of an update, at most `count` in each epoch; each is one optimizer step.
 
-    first_uses_own: the first mini-batch has no old log-probs; its step uses its own (see `Packed`). Later epochs read
-        its rows' entries of `old_logprobs`, which the caller fills in after the first step.
+    first_uses_own: the first mini-batch has None for old log-probs (see `Packed`). After its step the caller must put
+        its rows' log-probs into `old_logprobs`, because later epochs read them.
 
     Rows without a gradient are left out, and mini-batches of only such rows. A row whose advantages are all 0 has a
     gradient only with a KL, or if the loss `trains_ties`.
@@ -145,8 +145,8 @@ def has_gradient(row: TrainRow, loss: Loss) -> bool:
 
 def by_length(lengths: Sequence[int], limit: int, at_least: int = 1) -> list[list[int]]:
     """Row indices of micro-batches, which have rows of similar length. A micro-batch has at most `limit` tokens,
-    padding to its longest row included, unless it is a single row. The largest one is halved until there are
-    `at_least`, or one for each row."""
+    padding to its longest row included, unless it is a single row. The micro-batch with most rows is halved
+    until there are `at_least` micro-batches, or one for each row."""
     batches: list[list[int]] = []
     for row in np.argsort(lengths, kind="stable").tolist():
         if not batches or (len(batches[-1]) + 1) * lengths[row] > limit:

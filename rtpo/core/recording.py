@@ -1,7 +1,4 @@
-"""A cache of answers (texts) by query, in memory or in a file that any number of processes share.
-
-A recording is JSONL. Its first line names the source of the texts; each further line is `{"query": ..., "text": ...}`.
-"""
+"""A cache of answers (texts) by query, in memory or in a file that any number of processes share."""
 
 import asyncio
 import fcntl
@@ -12,11 +9,18 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from rtpo.core.files import disk_errors
 from rtpo.errors import DataError
+
+
+class Entry(NamedTuple):
+    """A line of a recording, in JSON. The recording's first line is a header instead."""
+
+    query: str
+    text: str
 
 
 class Memory:
@@ -33,7 +37,7 @@ class Memory:
         asking = self._asking.setdefault(loop, {})
         if query not in asking:
             asking[query] = loop.create_task(self._text(query, ask))
-            # asyncio would log an error that nothing reads, as when every caller was cancelled
+            # read the error: asyncio would log it if every caller was cancelled
             asking[query].add_done_callback(lambda task: (asking.pop(query), task.cancelled() or task.exception()))
         # shielded, so that cancelling one caller does not cancel the answer for others
         return await asyncio.shield(asking[query])
@@ -51,8 +55,8 @@ class Memory:
 
 
 class Recording(Memory):
-    """A `Memory` whose texts are also in a file, `<folder>/<checksum of the identity>.jsonl`. Any number of processes
-    may read and extend it at once. A line is on disk before its text is returned."""
+    """A `Memory` whose texts are also in a file, `<folder>/<checksum of the header>.jsonl`. Any number of processes may
+    read and extend it at once. A line is on disk before its text is returned. identity: the source of the texts."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
         super().__init__()
@@ -82,7 +86,7 @@ class Recording(Memory):
         with self._lock, self._locked() as file:
             self._read_on(file)
             if text is not None and query not in self._texts:
-                line = json.dumps({"query": query, "text": text}).encode() + b"\n"
+                line = json.dumps(Entry(query, text)._asdict()).encode() + b"\n"
                 _write(file, self._read_to, line)
                 self._read_to += len(line)
                 self._texts[query] = text
@@ -119,6 +123,7 @@ def _write(file: IO[bytes], start: int, line: bytes) -> None:
 
 
 def json_object(text: str | bytes, place: str) -> dict[str, Any]:
+    """Parse a JSON object. place: where it is, for the message. Raises DataError."""
     try:
         parsed = json.loads(text)
     except ValueError as error:
@@ -128,8 +133,9 @@ def json_object(text: str | bytes, place: str) -> dict[str, Any]:
     return parsed
 
 
-def entry(row: dict[str, Any], place: str) -> tuple[str, str]:
+def entry(row: dict[str, Any], place: str) -> Entry:
+    """Check a parsed line. Raises DataError."""
     match row:
         case {"query": str(query), "text": str(text)}:
-            return query, text
+            return Entry(query, text)
     raise DataError(f"{place} has no query and text that are strings; delete it.")

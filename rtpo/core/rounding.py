@@ -1,8 +1,8 @@
 """Tests whether two computations of the same numbers differ only by rounding. A third computation measures the
 rounding.
 
-The third one moves every position by SHIFT. Rotary attention depends only on distances, so the exact result stays the
-same, but every product is rounded anew. This change is called the floor. The test works at any precision and hardware.
+The third one adds SHIFT to every position. Rotary attention depends only on distances, so the exact result stays the
+same, but every product is rounded anew. The floor is this difference. So the test works at any precision and hardware.
 """
 
 import math
@@ -17,7 +17,7 @@ TIMES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class RoundingError:
+class Difference:
     """Root mean square and 99.9 % quantile of absolute differences between two computations, in the numbers' unit."""
 
     rms: float
@@ -26,11 +26,11 @@ class RoundingError:
     def __str__(self) -> str:
         return f"{self.rms:.2g} (99.9 %: {self.tail:.2g})"
 
-    def is_beyond(self, floor: "RoundingError") -> bool:
+    def is_beyond(self, floor: "Difference") -> bool:
         return not (self.rms <= TIMES * floor.rms and self.tail <= TIMES * floor.tail)
 
 
-def difference(values: npt.ArrayLike, others: npt.ArrayLike) -> RoundingError:
+def difference(values: npt.ArrayLike, others: npt.ArrayLike) -> Difference:
     """The differences between two arrays of one shape."""
     gaps = np.abs(np.asarray(values, np.float64) - np.asarray(others, np.float64))
-    return RoundingError(math.sqrt(float((gaps**2).mean())), float(np.quantile(gaps, 0.999)))
+    return Difference(math.sqrt(float((gaps**2).mean())), float(np.quantile(gaps, 0.999)))

@@ -8,7 +8,7 @@ from rtpo.errors import ConfigError
 from rtpo.types import Task
 
 SPLITS: Final = {"held_out": range(0, 1), "validation": range(1, 2), "train": range(2, 10)}
-"""by split, which tenths of all problems it has"""
+"""each split's tenths of all problems"""
 
 
 def word_hash(*words: object) -> int:

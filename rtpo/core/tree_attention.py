@@ -1,7 +1,7 @@
 """Attention for trees laid end to end (`rtpo.core.trees`). It replaces a transformers model's own attention.
 
 On CUDA it is FlexAttention with a block mask. On a CPU it is torch's attention, called for each `Run` of nodes. A run
-has a few hundred keys, while a mask of all pairs of nodes would compute thousands.
+attends to a few hundred keys. With one mask for all pairs of nodes it would compute thousands.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from rtpo.errors import MachineError
 NAME = "prefix trees"
 """this attention's name in transformers' registry"""
 BLOCK = 128
-"""nodes in a block of the mask; on CUDA a sequence of trees is padded to a multiple, so few shapes occur"""
+"""nodes in a block of the mask; on CUDA a sequence of trees is padded to a multiple, to have few shapes"""
 KERNELS = 32
 """most shapes that torch may compile FlexAttention for; tests need fewer than half. Beyond its own limit of 8
 (torch._dynamo.config.recompile_limit), torch would compute a mask of all pairs of nodes"""
@@ -165,7 +165,7 @@ def _run_by_run(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling
 
 
 class _Paths(torch.autograd.Function):
-    """Attention of each run to its path: [1, heads, nodes, size], as query, key and value are.
+    """Attention of each run to its path. Query, key, value and result are [1, heads, nodes, size].
 
     The gradients of all runs are added up in one tensor. Autograd would make a tensor of all nodes for every run.
     """

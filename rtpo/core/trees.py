@@ -1,8 +1,8 @@
 """Rows of ids as prefix trees: ids that several rows begin with are computed once (docs/extend/harness.md).
 
 Rows in lexicographic order are a tree in depth-first order: each row adds the ids that it does not share with the row
-before. A row's log-probs are read along its path, at pairs of a node and the next id. So a node with several
-next ids has a log-prob for each. Rows keep their own masks, advantages, weights and denominators.
+before. A log-prob belongs to a pair: a node and the next id of a row. So a node with several next ids has a log-prob
+for each. Rows keep their own masks, advantages, weights and denominators.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ BREAK_EVEN = 6
 class Tree:
     """Prefix trees of rows, one after another, in depth-first order: `len(ids)` nodes.
 
-    depth: [nodes], a node's place in its rows. end: [nodes]; node q attends to node k where k <= q < end[k].
-    path: the nodes of the rows' ids, row after row, in the order in which the rows were given.
+    depth, end: [nodes], a node's place in its rows, and the node after its last descendant. Node q attends to node k if
+        k <= q < end[k]. path: [ids of all rows], the node of each id, row after row in the caller's order.
     """
 
     ids: Ids
@@ -62,8 +62,8 @@ def tree(rows: Sequence[Ids]) -> Tree:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Trees as a model takes them: end to end in one sequence, then padding, to which only padding attends. If no tree
-    has branches, each tree is a sequence of its own, padded to the longest.
+    """Trees as a model takes them: end to end in one sequence, then padding. Only padding attends to padding. If no
+    tree has branches, each tree is a sequence of its own, padded to the longest.
 
     ids, depth: [sequences, nodes], as in Tree.
     end: [nodes], as in Tree; None without branches, since attention is then causal.
@@ -89,13 +89,13 @@ def forest(
 
     Raises ValueError as `tree` does.
     """
-    members: dict[int, list[int]] = {}
+    rows_of_tree: dict[int, list[int]] = {}
     for row, number in enumerate(tree_of):
-        members.setdefault(number, []).append(row)
-    trees = [tree([rows[row] for row in chosen]) for chosen in members.values()]
+        rows_of_tree.setdefault(number, []).append(row)
+    trees = [tree([rows[row] for row in members]) for members in rows_of_tree.values()]
     sizes = np.array([len(each.ids) for each in trees])
     longest = sizes.max()
-    branches = any(sizes > [max(len(rows[row]) for row in chosen) for chosen in members.values()])
+    branches = any(sizes > [max(len(rows[row]) for row in members) for members in rows_of_tree.values()])
     if branches:
         total = -(-sizes.sum() // multiple) * multiple
         starts, shape = np.cumsum(sizes) - sizes, (1, total)
@@ -105,11 +105,11 @@ def forest(
     # without branches, depth counts on through the padding, as transformers expects of a sequence
     ids, depth, end = np.zeros(total, np.int64), np.arange(total) % longest, np.full(total, total)
     paths: dict[int, Indices] = {}
-    for start, part, chosen in zip(starts, trees, members.values(), strict=True):
+    for start, part, members in zip(starts, trees, rows_of_tree.values(), strict=True):
         own = slice(start, start + len(part.ids))
         ids[own], depth[own], end[own] = part.ids, part.depth, part.end + start
-        lengths = np.cumsum([len(rows[row]) for row in chosen])[:-1]
-        paths |= zip(chosen, np.split(part.path + start, lengths), strict=True)
+        lengths = np.cumsum([len(rows[row]) for row in members])[:-1]
+        paths |= zip(members, np.split(part.path + start, lengths), strict=True)
     parents = np.concatenate([paths[row][:-1][mask[1:]] for row, mask in enumerate(masks)])
     trained = np.concatenate([rows[row][mask] for row, mask in enumerate(masks)]).astype(np.int64)
     pairs, read = np.unique(np.stack([parents, trained]), axis=1, return_inverse=True)
@@ -119,12 +119,11 @@ def forest(
 
 
 def cut(rows: Sequence[Ids], limit: int, *, break_even: int, together: int = 1) -> list[list[int]]:
-    """Divide rows into trees of at most `limit` nodes with the least total cost. Returns the rows of each tree,
-    ascending.
+    """Divide rows into trees of at most `limit` nodes with the least total cost. Returns each tree's rows, ascending.
 
-    A tree of n nodes costs n + n^2 / break_even. At n = break_even, attention costs as much as all else. The trees
-    never cost more than single rows. Each run of `together` consecutive rows stays in one tree. A row or run above the
-    limit is a tree of its own.
+    A tree of n nodes costs n + n^2 / break_even. At n = break_even, attention costs as much as all else. Each run of
+    `together` consecutive rows stays in one tree. With runs of one row, the trees never cost more than single rows. A
+    tree is above the limit only if no cut can divide its rows.
 
     Raises ValueError as `tree` does, and for an incomplete run of rows.
     """
@@ -175,13 +174,12 @@ BLANK = 2
 def deal(
     rows: Sequence[Ids], ranks: int, limit: int, *, break_even: int, together: int = 1, apart: bool = False
 ) -> Dealt:
-    """Cut rows into trees (`cut`) and deal these to ranks: the most expensive first, each to the rank with the least
-    work.
+    """Cut rows into trees (`cut`), and deal the most expensive first, each to the rank with the least work.
 
-    A micro-batch has trees of similar size: at most `limit` nodes, padding to its largest tree included, or one tree.
-    apart: each row is a tree of its own, for comparison; runs of `together` rows stay in one micro-batch.
+    A micro-batch is one tree, or trees of similar size with at most `limit` nodes, padding to the largest included.
+    apart: each row is a tree of its own, as some models need. Runs of `together` rows stay in one micro-batch.
 
-    Raises ValueError as `tree` does.
+    Raises ValueError as `cut` does.
     """
     if apart:
         trees = np.arange(len(rows)).reshape(-1, together).tolist()

@@ -7,7 +7,7 @@ HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def visible(text: str) -> str:
-    """The text with each invisible character spelled out, as in ⟨U+202E⟩; spaces and line ends stay."""
+    """The text with each invisible character spelled out, as in ⟨U+202E⟩. Spaces, tabs and newlines stay."""
     if text.isprintable():
         return text
     is_hidden = [letter not in "\n\t" and unicodedata.category(letter) in HIDDEN for letter in text]

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from rtpo.core.files import (
-    AppendedFile,
+    SizeAndSum,
     checked_sums,
     disk_errors,
     flush,
@@ -73,7 +73,7 @@ class RunFolder:
         self._lines = lines
         self._checkpoints = path / "checkpoints"
         self._pointer = self._checkpoints / "latest"
-        self._written: dict[str, AppendedFile] = {}
+        self._written: dict[str, SizeAndSum] = {}
 
     # configuration
 
@@ -181,7 +181,7 @@ class RunFolder:
             out.write(data)
         written.add(data)
 
-    def written(self, file: str) -> AppendedFile:
+    def written(self, file: str) -> SizeAndSum:
         """The size and checksum that a file must have. They cover the lines from before this process, and the lines
         that this process appended."""
         if file not in self._written:
@@ -293,7 +293,7 @@ class RunFolder:
             raise DataError(f"the run {self.path} has no checkpoint {why}: {remedy}.")
         return save
 
-    def _lines_before(self, save: Save) -> dict[str, AppendedFile]:
+    def _lines_before(self, save: Save) -> dict[str, SizeAndSum]:
         """Size and checksum of the lines before the save, by file. Raises DataError, naming the file, if lines are
         missing or changed."""
         before = {}

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rtpo.core import output_layer
-from rtpo.core.output_layer import TokenScores, score_at
+from rtpo.core.output_layer import LabelScores, score_at
 
 STATES, HIDDEN, TOKENS, TEMPERATURE = 23, 16, 301, 0.7
 
@@ -25,7 +25,7 @@ def drawn(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def in_pieces(dtype: torch.dtype) -> tuple[Tensor, ...]:
     states, weight, labels, slopes = drawn(dtype)
-    (scores,) = TokenScores.apply(states, weight, labels, TEMPERATURE, True)  # type: ignore[no-untyped-call]
+    (scores,) = LabelScores.apply(states, weight, labels, TEMPERATURE, True)  # type: ignore[no-untyped-call]
     (scores[:, 0] * slopes).sum().backward()
     assert states.grad is not None
     assert weight.grad is not None
@@ -77,6 +77,6 @@ def test_a_models_output_layer_gives_the_scores_of_its_last_labels() -> None:
     for chosen, temperature, with_entropy in ((labels, TEMPERATURE, True), (labels.flip(0), 1.0, False)):
         score_at(model, chosen, temperature, with_entropy=with_entropy)
         arguments = (states, head.weight, chosen, temperature, with_entropy)
-        scores = TokenScores.apply(*arguments)  # type: ignore[no-untyped-call]
+        scores = LabelScores.apply(*arguments)  # type: ignore[no-untyped-call]
         assert torch.equal(head(states[None]), scores)
         assert bool(scores[..., 1].any()) is with_entropy
