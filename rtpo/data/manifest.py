@@ -39,12 +39,12 @@ class Manifest:
     raw_rows: int  # of the raw file
     licence: str
     dropped: Mapping[str, int]  # problems left out, by reason
-    overlaps: Mapping[str, int]  # training problems that an evaluation set contains too, by that set
+    overlaps: Mapping[str, int]  # number of training problems that are also in an evaluation set, by that set
     against: Mapping[str, str]  # checksums of the evaluation sets that were compared, by name
     sample_seed: int | None  # None if the set keeps all problems
     date: str  # of preparation, in UTC
     unequal_golds: UnequalGolds | Literal["unchecked"] | None = "unchecked"
-    """golds of a mathematics set that no answer can match; None if there are none. Other sets are not checked"""
+    """golds that no answer can match; None if there are none, `unchecked` if the set is not of mathematics"""
 
 
 _MANIFEST = TypeAdapter(Manifest)

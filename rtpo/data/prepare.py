@@ -59,7 +59,7 @@ class DataFolder:
         return self.status(name) in ("ready", "stand-in")
 
     def prepare(self, name: str, stand_in: Path | None = None, may_differ: bool = False) -> Manifest:
-        """Write a set's prepared file, unless it is ready; returns its manifest. Raises DataError.
+        """Write a set's file, unless it is ready; returns its manifest. Raises DataError, and MachineError (full disk).
 
         stand_in: a local file in the set's schema, used instead of a download.
         may_differ: accept the stand-in with any checksum and number of rows.
@@ -192,8 +192,8 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
 def normalised(question: str) -> str:
     """A question without case, Unicode compatibility forms, punctuation and extra white space.
 
-    A minus sign counts as punctuation, so different mathematics problems can look the same. This only ever drops a
-    training problem.
+    A minus sign counts as punctuation, so different mathematics problems can become equal. The only harm is a training
+    problem dropped without need.
     """
     text = unicodedata.normalize("NFKC", question).casefold()
     return " ".join("".join(" " if unicodedata.category(c)[0] in "PZC" else c for c in text).split())

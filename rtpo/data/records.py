@@ -17,7 +17,7 @@ from rtpo.data.reading import read_rows
 from rtpo.errors import DataError
 from rtpo.types import Task
 
-Text = Annotated[str, StringConstraints(pattern=r"\S")]
+NonBlank = Annotated[str, StringConstraints(pattern=r"\S")]
 
 
 class NotPrepared(DataError):
@@ -33,9 +33,9 @@ class NotPrepared(DataError):
 class Record:
     """A problem: one line of a prepared file."""
 
-    uid: Text  # <set>/<the row's id, or its number>
-    question: Text
-    answers: Annotated[tuple[Text, ...], MinLen(1)]  # each is accepted
+    uid: NonBlank  # <set>/<the row's id, or its number>
+    question: NonBlank
+    answers: Annotated[tuple[NonBlank, ...], MinLen(1)]  # each is accepted
     meta: Mapping[str, Any] = field(default_factory=dict)  # JSON values
 
 

@@ -1,7 +1,7 @@
 """The registry of the paper's data sets, read from registry.yaml.
 
-An entry has a commit or checksum only if we saw the file. Otherwise it says `unverified`: then the manifest records the
-checksum of the first download, and later downloads must have the same (docs/run/data.md).
+An entry has a commit or checksum only if we saw the file, otherwise `unverified`. In that case the manifest records the
+checksum of the first download. Later downloads must have this checksum (docs/run/data.md).
 """
 
 import re
@@ -65,14 +65,14 @@ def read_tasks(path: str | Path) -> list[Task]:
     try:
         return read_records(path)
     except NotPrepared as error:
-        if (name := _set_with(error.row)) is None:
+        if (name := _set_that_parses(error.row)) is None:
             raise
         command = f"prepare_data.py --from {quote(f'{name}={path}')} --accept-other --folder data/own"
         hint = f"python experiments/{command} makes such a file, data/own/{name}.jsonl, of it"
         raise DataError(f"{error.message}; {hint}") from error
 
 
-def _set_with(row: Mapping[str, Any]) -> str | None:
+def _set_that_parses(row: Mapping[str, Any]) -> str | None:
     for dataset in REGISTRY.values():
         with suppress(DataError):
             if dataset.parse is not None and dataset.parse(row):
