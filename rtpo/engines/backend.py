@@ -29,7 +29,7 @@ class StepResult:
     sums: Mapping[str, float]  # sums for the metrics, such as `clipped` (`rtpo.core.losses.loss`)
     lr: float  # that the step used
     computed_tokens: int  # as in `TokenScores`
-    scores: TokenScores | None = None  # if requested: of the step's own forward pass, under the weights before it
+    scores: TokenScores | None = None  # of the step's forward pass, before the weights change; None if not requested
 
 
 class Backend(Protocol):
@@ -69,7 +69,7 @@ class Backend(Protocol):
     def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult:
         """Take one optimizer step. Where `packed` has no old log-probs, those of the step's forward pass are used.
 
-        scored: return the scores of this pass too.
+        reference: the initial policy's log-probs, if the loss has a KL. scored: return this pass's scores too.
         """
         ...
 

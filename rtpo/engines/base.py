@@ -57,8 +57,8 @@ class Request:
     context_ids: [n] the context c_k, n >= 1; used unchanged.
     seed:        of this request alone; with the context and the weights it decides the output.
     session:     the rollout's uid.
-    route:       uid of the rollout that it was forked from, or its own. An engine of several replicas answers equal
-                 routes on the same one, which holds the keys and values of the shared prefix.
+    route:       uid of the rollout that this rollout was forked from, or its own uid. An engine with several replicas
+                 sends equal routes to one replica, which holds the shared prefix's keys and values.
     """
 
     context_ids: Ids
@@ -126,7 +126,7 @@ class BatchingEngine:
                 waiting, self._waiting = self._waiting, []
                 await self._answer(waiting)
         finally:
-            self._waiting = []  # of episodes that were cancelled
+            self._waiting = []  # requests of cancelled episodes
 
     async def _answer(self, waiting: list[tuple[Request, asyncio.Future[Generation]]]) -> None:
         try:

@@ -1,11 +1,12 @@
 """The embedded rollout engine's core: batched key-value-cache decoding on a CPU.
 
 Requests are sorted by context length and run in blocks, one on each of torch's threads. Blocks of a large model run one
-after another, each on all threads. Contexts are prefilled as prefix trees (rtpo.core.trees), so that shared prefixes,
-and prompts of earlier calls, are computed once. Rows that share a context share its keys and values; each row adds its
-own. Finished rows are dropped. A row's tokens depend on its seed, context and the weights alone, up to float rounding.
+after another, each on all threads. Contexts are prefilled as prefix trees (rtpo.core.trees): each shared prefix is
+computed once, and a cached prompt of an earlier call is reused. Rows of one context share its keys and values; each row
+adds those of its outputs. Finished rows are dropped. A row's tokens depend on its seed, context and the weights alone,
+up to float rounding.
 
-Shapes: B rows, C contexts, P their longest, D head size, V vocabulary.
+Shapes: B rows, L lines (`_Rows`), P tokens of the longest context, D head size, V vocabulary.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -54,12 +55,12 @@ class _Rows:
 
     Rows that share a context are multiplied with its keys in one product. For this, rows have places in a grid. Each
     line of the grid has one context's keys and values and up to `width` of its rows; a context of more rows has several
-    lines, each with a copy. If every line has one row, it also holds the row's outputs, and one product covers both.
+    lines, each with a copy. If every line has one row, lines also hold outputs: one product covers context and outputs.
     """
 
     def __init__(self, requests: Sequence[Request], context: Indices, prompts: Sequence[Prompt]) -> None:
         """context: [B], sorted, an index of `prompts`."""
-        contexts, self._columns = len(prompts), max(prompt.tokens for prompt in prompts)
+        contexts, self._context_columns = len(prompts), max(prompt.tokens for prompt in prompts)
         layers, _, _, kv_heads, size = prompts[0].kv.shape
         dtype = prompts[0].kv.dtype
         self.sampler = Sampler(requests)
@@ -73,7 +74,7 @@ class _Rows:
         self._ahead = torch.full((outputs,), -torch.inf, dtype=dtype)
         """mask of outputs, added to scores: -inf for outputs that are not drawn yet"""
         self._own: tuple[Tensor, Tensor] | None = None
-        """keys and values of outputs, shaped as `keys` and `values` with B for C; None if lines hold them"""
+        """keys and values of outputs, [layers, B, kv heads, D, outputs] and [..., outputs, D]; None if in lines"""
         output_columns = outputs
         if len(requests) > contexts:
             output_columns = 0
@@ -81,10 +82,10 @@ class _Rows:
                 torch.zeros(layers, len(requests), kv_heads, size, outputs, dtype=dtype),
                 torch.zeros(layers, len(requests), kv_heads, outputs, size, dtype=dtype),
             )
-        self.keys = torch.zeros(layers, contexts, kv_heads, size, self._columns + output_columns, dtype=dtype)
-        """[layers, C, kv heads, D, P and outputs], transposed so that both products read along the last"""
-        self.values = torch.zeros(layers, contexts, kv_heads, self._columns + output_columns, size, dtype=dtype)
-        """[layers, C, kv heads, P and outputs, D]"""
+        self.keys = torch.zeros(layers, contexts, kv_heads, size, self._context_columns + output_columns, dtype=dtype)
+        """[layers, L, kv heads, D, P + outputs], transposed so that both products read along the last dimension"""
+        self.values = torch.zeros(layers, contexts, kv_heads, self._context_columns + output_columns, size, dtype=dtype)
+        """[layers, L, kv heads, P + outputs, D]"""
         for place, prompt in enumerate(prompts):
             keys, values = prompt.kv.unbind(1)
             self.keys[:, place, ..., : prompt.tokens] = keys.permute(0, 2, 3, 1)
@@ -98,7 +99,7 @@ class _Rows:
         """Give each row a place in the grid, and each line its keys and values."""
         used, context, counts = np.unique(self._context, return_inverse=True, return_counts=True)
         self.width = -(-len(context) // len(used))
-        """places of a line; the grid has at most 2 B + C places"""
+        """places of a line; the grid has at most 2 B + (number of contexts) places"""
         lines = -(-counts // self.width)
         first_place = (np.cumsum(lines) - lines) * self.width
         first_row = np.cumsum(counts) - counts
@@ -112,22 +113,22 @@ class _Rows:
             self.values = self.values.index_select(1, torch.tensor(source))
         self._lines = np.repeat(used, lines)
         lengths = self.lengths[np.repeat(first_row, lines)]
-        is_pad = torch.arange(self._columns) >= lengths[:, None]
+        is_pad = torch.arange(self._context_columns) >= lengths[:, None]
         self.mask = (
             torch.where(is_pad, -torch.inf, 0.0).to(self.keys.dtype).repeat_interleave(self.keys.shape[2], 0)[:, None]
         )
-        """added to scores of a line: -inf beyond its context's end; [C * kv heads, 1, P]"""
+        """added to scores of a line: -inf beyond its context's end; [L * kv heads, 1, P]"""
         if self.width == 1:
             if self._own:
                 self.keys = torch.cat([self.keys, self._own[0]], -1)
                 self.values = torch.cat([self.values, self._own[1]], -2)
                 self._own = None
-            ahead = self._ahead[: self.keys.shape[4] - self._columns]
+            ahead = self._ahead[: self.keys.shape[4] - self._context_columns]
             self.mask = torch.cat([self.mask, ahead.expand(len(self.mask), 1, -1)], -1)
 
     def attend(self, step: int, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention of output `step` to the context and the outputs so far, in one softmax."""
-        keys, values, columns = self.keys[layer], self.values[layer], self._columns
+        keys, values, columns = self.keys[layer], self.values[layer], self._context_columns
         queries = q.reshape(len(q) * keys.shape[1], -1, keys.shape[2])
         if not layer:
             self._ahead[step] = 0.0
@@ -150,7 +151,7 @@ class _Rows:
         return own.add_(self._from_grid(shared)).view(len(q), -1)
 
     def _to_grid(self, x: Tensor) -> Tensor:
-        """[B * kv heads, heads of each, n] -> [C * kv heads, width * heads of each, n]."""
+        """[B * kv heads, heads of each, n] -> [L * kv heads, width * heads of each, n]."""
         kv_heads = self.keys.shape[2]
         x = x.unflatten(0, (-1, kv_heads))
         if self.place is not None:
@@ -197,7 +198,7 @@ class Decoder:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self._model = Transformer(config, dtype)
-        self._is_large = self._model.parameters >= LARGE_MODEL
+        self._is_large = self._model.parameter_count >= LARGE_MODEL
         self._vocabulary = config.vocab_size
         self._positions = config.max_position_embeddings
         if any(not 0 <= i < config.vocab_size for i in stop_ids):
@@ -244,7 +245,7 @@ class Decoder:
         self._prompts.clear()
 
     def sleep(self) -> None:
-        """Give back the memory of the prompt cache and of laid-out weights, until the next `load`."""
+        """Give back the memory of the prompt cache and of weights in oneDNN's layout, until the next `load`."""
         self._version = None
         self.reset_cache()
         self._model.forget_layout()
@@ -298,7 +299,7 @@ class Decoder:
         most_rows = LARGE_MODEL_ROWS if self._is_large else min(BLOCK_ROWS, max(FEW_ROWS, -(-len(requests) // threads)))
         most_bytes = BLOCK_BYTES // threads
         contexts = [request.context_ids for request in requests]
-        # as if no context were shared
+        # counted as if no context were shared
         column_bytes = (
             2 * self._model.dtype.itemsize * self._model.layers * self._model.kv_heads * self._model.head_size
         )
@@ -363,7 +364,7 @@ class Decoder:
         return _Rows(requests, context, prompts), logits[torch.from_numpy(context)]
 
     def _prefilled(self, contexts: Mapping[bytes, Ids], threads: int, run_all: _StarMap) -> dict[bytes, Prompt]:
-        """The prompts of contexts; those the cache lacks are computed, in pieces."""
+        """The prompts of contexts, from the cache or computed in pieces."""
         cached = {key: prompt for key in contexts if (prompt := self._prompts.get(key))}
         missing = [key for key in contexts if key not in cached]
         rows = [contexts[key] for key in missing]
@@ -380,8 +381,7 @@ class Decoder:
 
 @contextmanager
 def _workers(threads: int) -> Iterator[_StarMap]:
-    """A `starmap` over `threads` threads. On each, torch's operators use one thread, because several would slow a small
-    model down."""
+    """A `starmap` over threads. In each, torch's operators use one thread: several would slow a small model down."""
     if threads == 1:
         yield starmap
         return

@@ -30,7 +30,7 @@ class EndpointSettings:
     """vllm: request sampled ids and name the stop token by id, in fields that vLLM and SGLang have. openai: use only
     OpenAI's fields"""
     requests: RequestSettings = field(default_factory=lambda: RequestSettings(timeout_seconds=1800.0))
-    """the timeout is for one turn, in each try"""
+    """timeout_seconds limits each try of a turn"""
 
     def problems(self, url: str, sampling: Sampling) -> list[str]:
         problems = url_problems(url, "checkpoint")

@@ -18,7 +18,7 @@ from rtpo.engines.transformer import Transformer
 from rtpo.types import Ids
 
 PREFILL_TOKENS: Final = 2048
-"""contexts are prefilled in pieces, which bounds activations: each has at most this many tokens plus one context"""
+"""contexts are prefilled in pieces, to bound activations: a piece has at most this many tokens plus one context"""
 FEW_TOKENS: Final = 256
 """fewer tokens are not split among threads"""
 BATCH_SCORES: Final = 1 << 16
@@ -47,7 +47,7 @@ class PromptCache:
 
     def clear(self) -> None:
         self._prompts: OrderedDict[bytes, Prompt] = OrderedDict()
-        self._of_length: Counter[int] = Counter()
+        self._count_by_length: Counter[int] = Counter()
         self._tokens = 0
 
     def __len__(self) -> int:
@@ -61,9 +61,9 @@ class PromptCache:
     def beginnings(self, contexts: Sequence[Ids]) -> list[Tensor | None]:
         """For each context, keys and values of the longest cached prompt that it begins with, or None.
 
-        Such a prompt does not become recently used: a dialogue's next turn replaces it.
+        This does not count as a use of the prompt: a dialogue's next, longer prompt replaces it.
         """
-        lengths = sorted(self._of_length, reverse=True)
+        lengths = sorted(self._count_by_length, reverse=True)
 
         def longest(context: Ids) -> Tensor | None:
             key = context.tobytes()
@@ -78,14 +78,14 @@ class PromptCache:
         if tokens > self._capacity:
             return
         self._prompts[key] = prompt
-        self._of_length[tokens] += 1
+        self._count_by_length[tokens] += 1
         self._tokens += tokens
         while self._tokens > self._capacity:
             dropped = self._prompts.popitem(last=False)[1].tokens
             self._tokens -= dropped
-            self._of_length[dropped] -= 1
-            if not self._of_length[dropped]:
-                del self._of_length[dropped]
+            self._count_by_length[dropped] -= 1
+            if not self._count_by_length[dropped]:
+                del self._count_by_length[dropped]
 
 
 def pieces(rows: Sequence[Ids], cached_lengths: Sequence[int], threads: int) -> list[list[int]]:
@@ -116,7 +116,7 @@ def prefill(
 ) -> tuple[list[Prompt], int]:
     """Prefill distinct contexts, computing shared ids once. Returns their prompts and the number of tokens computed.
 
-    cached_kv: keys and values of the ids that a context begins with, if they are cached.
+    cached_kv: for each context, cached keys and values of its first ids, or None.
     """
     nodes = tree(contexts)
     paths = np.split(nodes.path, np.cumsum([len(ids) for ids in contexts])[:-1])
@@ -159,7 +159,7 @@ def prefill(
 
 
 class _AttentionBatch(NamedTuple):
-    """Queries and the paths of similar length that they attend along, padded: [contexts, queries] and [contexts, P]."""
+    """Contexts of similar length: their queries, [contexts, queries], and their paths, [contexts, P]; both padded."""
 
     queries: Tensor
     path: Tensor
@@ -173,7 +173,7 @@ def _attention_batches(
     """Batch queries for attention. Also returns [Q], the position of each query in the concatenated batches.
 
     queries: [Q] nodes of the tree.
-    context_of: [Q] the context along whose path each query attends.
+    context_of: [Q] the context of each query, which attends along the context's path.
     depth: of each node.
     """
     order = np.argsort(context_of, kind="stable")
@@ -192,16 +192,16 @@ def _attention_batches(
     return batches, torch.from_numpy(position_of_query)
 
 
-def _group_by_length(queries: Sequence[int], keys: Sequence[int]) -> list[list[int]]:
+def _group_by_length(query_counts: Sequence[int], key_counts: Sequence[int]) -> list[list[int]]:
     """Group the contexts that have queries, by their number of keys. A group has one context, or at most BATCH_SCORES
-    scores, padding included."""
+    scores (queries times keys), padding included."""
     batches: list[list[int]] = []
     most_queries = 0
-    for number in sorted(np.flatnonzero(queries).tolist(), key=lambda number: (keys[number], queries[number])):
-        most_queries = max(most_queries, queries[number])
-        if not batches or (len(batches[-1]) + 1) * most_queries * keys[number] > BATCH_SCORES:
+    for number in sorted(np.flatnonzero(query_counts).tolist(), key=lambda i: (key_counts[i], query_counts[i])):
+        most_queries = max(most_queries, query_counts[number])
+        if not batches or (len(batches[-1]) + 1) * most_queries * key_counts[number] > BATCH_SCORES:
             batches.append([])
-            most_queries = queries[number]
+            most_queries = query_counts[number]
         batches[-1].append(number)
     return batches
 

@@ -33,7 +33,7 @@ class Sampler:
         truncated = (self._top_k < NO_LIMIT) | (self._top_p < 1.0)
         self._truncated = (truncated & ~self._greedy).nonzero()[:, 0]
         self._any_greedy = bool(self._greedy.any())
-        self._is_plain = bool((self._temperature == 1.0).all())
+        self._is_unscaled = bool((self._temperature == 1.0).all())
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows."""
@@ -42,13 +42,13 @@ class Sampler:
         self._index()
 
     def draw(self, logits: Tensor, step: int, top: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens [B], their log-probs [B] and the `top` largest log-probs [B, top], of logits [B, V] at output `step`.
+        """Draw output `step` from logits [B, V]: tokens [B], their log-probs [B], the `top` largest log-probs [B, top].
 
         Raises NonFinite if a logit is NaN or infinite.
         """
         if not torch.isfinite(logits.sum()):
             raise NonFinite("The rollout engine's logits are not finite: check the weights it was given.")
-        scores = logits if self._is_plain else logits / self._temperature
+        scores = logits if self._is_unscaled else logits / self._temperature
         if len(self._truncated):
             scores = scores.clone()
             scores[self._truncated] = truncate(
@@ -67,7 +67,7 @@ class Sampler:
 def _inverted(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Draw an index from weights [B, n] by inverting their running sum at `uniform` [B, 1], in [0, 1 - 2**-52].
 
-    Returns the index and what is left of the uniform within its weight, again in [0, 1): both [B, 1].
+    Returns, each [B, 1], the index and the place of the target within its weight, as a share in [0, 1).
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     target = uniform * cumulative[:, -1:]
@@ -106,9 +106,9 @@ def uniforms(seeds: Sequence[int], count: int) -> Tensor:
 
 
 def truncate(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """Set scores [B, V] to -inf outside the `top_k` [B] largest and the smallest set of these with mass `top_p` [B].
+    """Keep the `top_k` [B] largest scores [B, V], and of these the fewest whose mass reaches `top_p` [B].
 
-    Of equal scores the lower id counts as larger. A `top_p` above 1 keeps all.
+    The other scores become -inf. Of equal scores the lower id counts as larger. A `top_p` above 1 keeps all.
     """
     ordered, order = torch.sort(scores, stable=True, dim=-1, descending=True)
     ordered.masked_fill_(torch.arange(scores.shape[1]) >= top_k[:, None], -torch.inf)

@@ -33,12 +33,12 @@ class Architecture:
 
     layers: int
     hidden: int
-    inner: int
+    inner: int  # width of the MLP
     heads: int
     kv_heads: int
     head_size: int
     vocabulary: int
-    positions: int
+    positions: int  # tokens of the longest context
     norm_eps: float
     rope_theta: float
     has_tied_embeddings: bool
@@ -128,17 +128,17 @@ class Transformer:
         self._norm = self._register("model.norm.weight", torch.empty(architecture.hidden))
         self._stack = [self._allocate(f"model.layers.{index}.") for index in range(self.layers)]
         self._laid_out: dict[int, Tensor] = {}
-        """matrices by their address, in oneDNN's layout: otherwise every product in bf16 would convert them again"""
+        """by address: matrices in oneDNN's layout, so that a product in bf16 need not convert them"""
 
     @property
-    def parameters(self) -> int:
+    def parameter_count(self) -> int:
         return sum(view.numel() for view, _ in self._targets.values())
 
     def _matrix(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=self.dtype)
 
     def _register(self, name: str, memory: Tensor, pairs: bool = False) -> Tensor:
-        """Note that the tensor `name` is copied to `memory`; with `pairs`, reordered from a head's two halves."""
+        """Let `load` copy the tensor `name` to `memory`. pairs: interleave the two halves of each head (`_Layer`)."""
         size = self.head_size
         view = memory.view(-1, size // 2, 2, *memory.shape[1:]).transpose(1, 2) if pairs else memory
         self._targets[name] = view, tuple(memory.shape)
