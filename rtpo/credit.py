@@ -1,7 +1,7 @@
-"""Advantages from terminal rewards: pure functions of float arrays, float32 out.
+"""Advantages from terminal rewards: pure functions of float arrays. Advantages are float32.
 
-Equal rewards (a tied group) give advantages of exactly 0, without rounding residues. All functions raise NonFinite for
-a reward that is NaN or infinite.
+If all rewards are equal (a tied group), the advantages are exactly 0. All functions raise NonFinite for a reward that
+is NaN or infinite, and ValueError for an array that is not one-dimensional.
 """
 
 import math
@@ -19,7 +19,7 @@ def sibling_advantages(rewards: npt.ArrayLike) -> Floats:
     """A_j = R_j - mean_r R_r over the n = G-1 siblings of one boundary (Algorithm 1), [n] to [n]; no std division.
 
     The baseline contains R_j itself, so E[A_j | S_k, u_j] = (n-1)/n times the true advantage, that is (G-2)/(G-1)
-    (Theorem 2a). Raises ValueError for fewer than two siblings, whose advantages would all be 0.
+    (Theorem 2a). Raises ValueError for fewer than two siblings: a single one always has advantage 0.
     """
     values = _rewards(rewards)
     if len(values) < 2:
@@ -40,11 +40,8 @@ def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
 
 
 def group_scale(rewards: npt.ArrayLike, normalise_std: bool) -> float:
-    """What `group_advantages` divides by (std + 1e-6, or 1), for methods with a baseline of their own.
-
-    Infinite if all rewards are equal, so a tied group stays tied with any baseline. Raises ValueError for an empty
-    group.
-    """
+    """The divisor in `group_advantages` (std + 1e-6, or 1), for methods that have another baseline. It is infinite if
+    all rewards are equal, so a tied group stays tied with any baseline. Raises ValueError for an empty group."""
     values = _rewards(rewards)
     if not len(values):
         raise ValueError("group_scale needs at least one reward")

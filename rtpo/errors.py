@@ -2,7 +2,7 @@
 
 
 class RTPOError(Exception):
-    """Base of the errors below: shown to the user as one sentence, without a traceback."""
+    """Base of the errors below. The user sees the message, without a traceback."""
 
 
 class ConfigError(RTPOError):
@@ -18,12 +18,12 @@ class FolderInUse(RTPOError):
 
 
 class MachineError(RTPOError):
-    """The machine lacks something: processors, disk, memory."""
+    """The machine lacks something, such as processors, disk, memory, a package, or a server that answers."""
 
 
 class AlgorithmError(RTPOError):
-    """An algorithm logged an invalid number, put an invalid value into its state, or asked for a reference policy that
-    the run does not keep."""
+    """An algorithm logged an invalid name or number, or put an invalid value into its state. Or it asked for a
+    reference policy that the run does not keep."""
 
 
 class BudgetExceeded(RTPOError):

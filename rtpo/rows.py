@@ -1,8 +1,8 @@
 """Turns rollouts into the rows that an update trains on.
 
-A row is a context and the sampled ids that carry loss. `recorded` conditions each turn on the c_k it was sampled from;
-`flattened` puts the whole path, thinking included, into one row (Sec. 3.1 of the paper). Both train the same tokens
-with the same advantages and weights, so the two updates differ in conditioning only.
+A row is a context and the sampled ids that carry loss. There are two training contexts (Sec. 3.1 of the paper).
+`recorded` conditions each turn on its recorded c_k. `flattened` puts the whole path, thinking included, into one row.
+Both train the same tokens with the same advantages and weights, so the two updates differ in conditioning only.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from rtpo.types import Aggregation, Floats, Ids, Rollout, TrainingContext, Train
 
 
 def path_weight(rollout: Rollout, aggregation: Aggregation, first_k: int = 0) -> float:
-    """A path's weight: 1 with `path` aggregation; with `token`, its number of sampled tokens from turn `first_k` on.
-    `rtpo.core.packing` normalises it."""
+    """A path's weight before `rtpo.core.packing` normalises it. With `path` aggregation it is 1. With `token` it is the
+    number of sampled tokens from turn `first_k` on."""
     return 1.0 if aggregation == "path" else float(sum(len(turn.output_ids) for turn in rollout.turns[first_k:]))
 
 
@@ -37,11 +37,11 @@ def turn_row(
     `weight` is the row's total weight, spread evenly over its trained tokens. Raises ValueError for a turn without
     output or an unknown training context, NonFinite for NaN or infinity.
     """
-    share = _token_weight(weight, [turn], rollout.uid)
+    token_weight = _token_weight(weight, [turn], rollout.uid)
     if training_context not in get_args(TrainingContext):
         raise ValueError(f"unknown training_context {training_context!r}: use recorded or flattened")
     context = turn.context_ids if training_context == "recorded" else flattened_context(rollout.turns, turn.k)
-    return _row([context], [turn], [advantage], [share], rollout.uid, group)
+    return _row([context], [turn], [advantage], [token_weight], rollout.uid, group)
 
 
 def trajectory_rows(
@@ -53,13 +53,13 @@ def trajectory_rows(
     *,
     first_k: int | None = None,
 ) -> list[TrainRow]:
-    """The rows of a path's turns from `first_k` on. Default: the turns that it sampled itself; 0 gives all turns.
+    """The rows of a path's turns from `first_k` on. 0 gives all turns, None those that the path sampled itself.
 
     `recorded` gives one row for each turn; `flattened` gives one row, in which c_0, earlier turns and feedback carry no
     loss. `advantage` is one number, or one for each trained turn, or one for each trained token. `weight` is the path's
-    total weight, spread evenly over its trained tokens: 1/N gives a mean over N paths of the mean over tokens. Raises
-    ValueError for an unknown training context, no trained turn, a turn without output, or advantages that match neither
-    turns nor tokens; NonFinite for an advantage or weight that is NaN or infinite.
+    total weight, spread evenly over its trained tokens. With 1/N for each of N paths, the loss averages over tokens and
+    then over paths. Raises NonFinite for an advantage or weight that is NaN or infinite. Raises ValueError for an
+    unknown training context, a path without turn `first_k`, a turn without output, and advantages of another shape.
     """
     start = rollout.start_k if first_k is None else first_k
     if not 0 <= start < len(rollout.turns):
@@ -67,7 +67,7 @@ def trajectory_rows(
             f"rollout {rollout.uid} has {counted(len(rollout.turns), 'turn')}: it has no turn {start} to train from"
         )
     turns = rollout.turns[start:]
-    share = _token_weight(weight, turns, rollout.uid)
+    token_weight = _token_weight(weight, turns, rollout.uid)
     ends = np.cumsum([len(turn.output_ids) for turn in turns])
     by_turn: list[npt.ArrayLike]
     if np.shape(advantage) == (ends[-1],):
@@ -81,19 +81,20 @@ def trajectory_rows(
         )
     if training_context == "recorded":
         return [
-            _row([turn.context_ids], [turn], [a], [share], rollout.uid, group)
+            _row([turn.context_ids], [turn], [a], [token_weight], rollout.uid, group)
             for turn, a in zip(turns, by_turn, strict=True)
         ]
     if training_context == "flattened":
         contexts = [flattened_context(rollout.turns, start), *(turn.feedback_ids for turn in turns[:-1])]
-        return [_row(contexts, turns, by_turn, [share] * len(turns), rollout.uid, group)]
+        return [_row(contexts, turns, by_turn, [token_weight] * len(turns), rollout.uid, group)]
     raise ValueError(f"unknown training_context {training_context!r}: use recorded or flattened")
 
 
 def recorded_rows(row: TrainRow) -> list[TrainRow]:
     """The row's trained tokens in their recorded contexts, one row for each turn; advantages and weights are kept.
 
-    Scores in both contexts split the mismatch into a context part and an engine part (`rtpo.core.mismatch`).
+    Scores of both kinds of rows split the mismatch into two parts, context and engine (`rtpo.core.mismatch`). Raises
+    ValueError if the row's trained ids differ from its turns' sampled ids.
     """
     if len(row.turns) == 1 and _is_recorded(row, row.turns[0]):
         return [row]

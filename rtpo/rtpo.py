@@ -25,14 +25,16 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 
 @dataclass(frozen=True)
 class RTPOConfig(AlgorithmConfig):
-    """trunks: M, number of trunks for each prompt.
+    """RTPO's own fields.
+
+    trunks: M, number of trunks for each prompt.
     group_size: G, 3 or more; G-1 siblings are forked from each boundary.
     pool_s0: in phase 0, one group holds all siblings of a prompt, since its trunks share S_0. false: a group for each
         trunk, as in the other phases.
-    sync_every: synchronise once in this many phases, and sample the siblings of these phases at once. null: synchronise
-        only before the first phase (the off-policy variant).
+    sync_every: number of phases from one synchronisation to the next. The siblings of these phases are sampled at once.
+        null: synchronise only before the first phase (the off-policy variant).
     sync_kl: synchronise before a phase only if KL(engine's policy || current policy) exceeds this, in nats a token, on
-        the rows of the previous phase. null: no such limit.
+        the rows of the previous phase. null: synchronise whatever the KL is.
     tail_low, tail_high: bounds of the importance weight of a stale sibling's later turns (rho_min, rho_max).
     """
 
@@ -74,8 +76,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: RTPOConfig) -> None:
         update = harness.update(rows, loss, epochs=config.epochs, minibatches=config.minibatches)
         version = update.policy_version
         if config.sync_kl is not None and rows:
-            gaps = [row.rollout_logprobs[row.mask] - new for row, new in zip(rows, harness.score(rows), strict=True)]
-            drift = float(np.concatenate(gaps).mean())
+            drifts = [row.rollout_logprobs[row.mask] - new for row, new in zip(rows, harness.score(rows), strict=True)]
+            drift = float(np.concatenate(drifts).mean())
 
 
 def fork(harness: Harness, boundaries: Mapping[int, Sequence[Boundary]], n: int) -> dict[int, list[Group]]:
@@ -108,7 +110,7 @@ def sibling_rows(
     their tokens (eq. per-turn-obj).
 
     Q is the sibling's reward, or its entry in `returns`. pool: a group holds all siblings of a prompt, not those of one
-    boundary. Siblings that could not be graded are left out, then groups with fewer than two siblings.
+    boundary. Ungraded siblings are left out, and so are groups with fewer than two graded siblings.
     """
     groups: defaultdict[str, list[Rollout]] = defaultdict(list)
     for boundary, forked in zip(boundaries, siblings, strict=True):

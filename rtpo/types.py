@@ -3,14 +3,14 @@
 An episode asks q (a `Task`) and takes turns k = 0..L-1, L <= K. At the boundary of turn k:
 
     S_k     full history so far                     -> `Boundary.history`
-    snap_k  state of the environment                -> `Snapshot`
-    c_k     psi(S_k), the ids the engine receives   -> `Turn.context_ids`
+    snap_k  state of the environment                -> `Turn.snapshot`
+    c_k     S_k as the engine's ids: psi(S_k)       -> `Turn.context_ids`
     u_k     the sampled ids, stop token included    -> `Turn.output_ids`
     f_k     what the environment answers            -> `Turn.feedback_ids`
     R       the terminal reward                     -> `Rollout.reward`
 
-Sampled ids are used as they are, never decoded and encoded again. Everything here is frozen and holds
-int32 ids and float32 numbers, one entry for each token.
+Sampled ids are used as they are, never decoded and encoded again. Everything here is frozen. Ids are int32 arrays and
+log-probs float32 arrays, with one entry for each token.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class ToolOutcome(StrEnum):
     MEMORY = "memory"
     """the policy's program reached its memory limit"""
     INTERPRETER_ENDED = "interpreter_ended"
-    """the policy's program ended its interpreter at every attempt; a test program then ran, so the tool works"""
+    """the policy's program ended its interpreter at every attempt, but a test program ran: the tool works"""
     REFUSED = "refused"
     """the call was readable, but broke a rule in the policy's prompt and was not run"""
     MALFORMED = "malformed"
@@ -77,7 +77,7 @@ class Termination(StrEnum):
     CONTEXT_LIMIT = "context_limit"
     """the next context would not fit the model"""
     OPEN = "open"
-    """not ended: the rollout stopped after the requested number of turns; its tip can be continued"""
+    """not ended: it stopped after the requested number of turns, and can be continued from `Rollout.tip`"""
 
 
 class GradeOutcome(StrEnum):
@@ -93,7 +93,7 @@ class Role(StrEnum):
     """What a path is for."""
 
     TRUNK = "trunk"
-    """gives boundaries (anchors) and is never trained"""
+    """gives boundaries and is never trained"""
     SIBLING = "sibling"
     """forked from a boundary and compared with the boundary's other siblings"""
     CHAIN = "chain"
@@ -101,7 +101,7 @@ class Role(StrEnum):
     BRANCH = "branch"
     """forked from a boundary, trained as a whole"""
     FREE = "free"
-    """not charged to the budget, only counted; for studies of what better credit could bring, not for methods"""
+    """counted, but not charged to the budget: for studies of better credit, not for methods"""
     EVAL = "eval"
     """evaluation; not charged to the training budget"""
 
@@ -151,8 +151,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """The environment's answer f_k to a reply: messages to add, whether the episode is over, and the reply's tool
-    calls in order."""
+    """The answer f_k to a reply: messages to add, whether the episode is over, and the reply's tool calls in order."""
 
     messages: tuple[Message, ...]
     done: bool
@@ -163,7 +162,7 @@ class Feedback:
 class Grade:
     """The outcome of grading an ended episode. `reward` is None exactly when `outcome` is not GRADED.
 
-    spoiled: the answer itself kept the grader from reaching a verdict, so its reward is 0.
+    spoiled: the answer alone made the grader fail, for example by taking too long, so the reward is 0.
     """
 
     outcome: GradeOutcome
@@ -201,10 +200,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boundary:
-    """S_k: a place an episode can be continued from, any number of times.
+    """S_k: a place an episode can be continued from, any number of times. It lies on the path `rollout_uid`.
 
-    `rollout_uid` names the path it lies on. A tip is the end of a path that is still open: its first
-    continuation extends that path and is not a new rollout (see `rtpo.harness.budget`).
+    is_tip: it is the end of an open path. The first continuation of a tip extends that path and is not a new rollout
+        (`rtpo.harness.budget`).
     """
 
     task: Task
@@ -222,7 +221,8 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rollout:
-    """One sampled path. `turns` runs from turn 0; those before `start_k` are inherited from its parent."""
+    """One sampled path. `turns` runs from turn 0; those before `start_k` are inherited from the path `parent_uid`.
+    `tip` is the end of an open path."""
 
     uid: str
     task: Task
@@ -270,10 +270,10 @@ class TrainRow:
 
     mask:      True on the ids that carry loss (sampled ids only).
     advantage: A of each trained token.
-    weight:    its share of the loss; a mini-batch's weights are normalised to sum to 1 (docs/extend/harness.md).
+    weight:    each trained token's share of the loss; normalised to sum to 1 in a mini-batch (docs/extend/harness.md).
     rollout_logprobs: log-probs under the engine that sampled the tokens.
     turn_index: k of each trained token.
-    group:     mini-batches never split a group (the prompt, or the boundary).
+    group:     name of the row's prompt or boundary; mini-batches never split a group.
     turns:     the turns of the trained tokens.
     """
 

@@ -1,6 +1,6 @@
 """The verbs that algorithms call, and the descriptor at the end of each algorithm's file.
 
-An algorithm sees rollouts and returns rows with advantages; it never sees tensors, workers or files.
+An algorithm sees rollouts and gives rows with advantages to `update`. It never sees tensors, workers or files.
 The harness never sees which algorithm is running.
 """
 
@@ -34,7 +34,7 @@ def _clip_problems(low: float, high: float) -> list[str]:
 
 
 class Loss(Protocol):
-    """An update's loss: its kind and its numbers. `rtpo.core.losses` computes it.
+    """The loss of an update, with its coefficients. `rtpo.core.losses` computes it.
 
     rows_together: number of consecutive rows in one term of the loss. trains_ties: whether rows whose advantages are
     all 0 have a gradient. old_logprobs, kl: as in `TokenClip`.
@@ -58,9 +58,9 @@ class Loss(Protocol):
 class TokenClip:
     """PPO's clipped token objective (eq. per-turn-obj): min(rho A, clip(rho, 1-low, 1+high) A) for each token.
 
-    dual_clip: bound c on the loss of tokens with A < 0 (verl's `clip_ratio_c`); None leaves the paper's formula.
-    old_logprobs: the ratio's denominator, as sampled by the engine (`rollout`, the paper's eq. 2) or recomputed by the
-    trainer in the training context before the first update (`recompute`).
+    dual_clip: c; the loss of a token with A < 0 is at most c |A| (verl's `clip_ratio_c`). None: the paper's formula.
+    old_logprobs: source of the ratio's denominator. `rollout`: the engine that sampled (eq. is-mismatch-short).
+        `recompute`: the trainer before the first update, in the training context.
     kl: coefficient of the k3 estimate of KL(policy || reference), in nats, added to the loss.
     """
 
@@ -118,7 +118,7 @@ class SquaredPair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """What an `update` did. optimizer_steps: 0 if every row was tied. policy_version: after the update. scores: what
+    """What an `update` did. optimizer_steps: 0 if no row had a gradient. policy_version: after the update. scores: what
     `score` would have given for the rows before the update; empty unless requested."""
 
     optimizer_steps: int
@@ -149,16 +149,14 @@ class Harness(Protocol):
     def state(self) -> dict[str, Any]:
         """What this algorithm keeps across steps; empty in the first step. Saves include it.
 
-        Small plain data: dict with str keys, list, str, int, finite float, bool, None. The end of each step checks it
-        and raises AlgorithmError.
+        Small plain data: dict with str keys, list, str, int, finite float, bool, None. Other data raise AlgorithmError
+        at the step's end.
         """
         ...
 
     def log(self, name: str, value: float) -> None:
         """Record a finite number for this step, under `algorithm` in its line of steps.jsonl and in tracking.
-
-        Raises AlgorithmError for an invalid name or value, and for a repeated name.
-        """
+        Raises AlgorithmError for an invalid name or value, and for a repeated name."""
         ...
 
     def random(self, name: str) -> np.random.Generator:
@@ -176,6 +174,7 @@ class Harness(Protocol):
     ) -> list[Group]:
         """Sample n paths from each start, to the end or for `turns` turns. Group i belongs to starts[i].
 
+        top_logprobs: number of the largest log-probs to return at each position.
         Charges the budget, except for `Role.FREE`. Raises BudgetExceeded past the step's reservation, StaleEngine if
         the engine does not hold the weights of the last synchronisation.
         """
@@ -193,10 +192,10 @@ class Harness(Protocol):
     def update(
         self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, scores: bool = False
     ) -> Update:
-        """Train on rows. Each mini-batch is one optimizer step and holds whole groups, in numbers as equal as possible.
+        """Train on rows, with one optimizer step per mini-batch. Mini-batches hold whole groups, about as many each.
 
-        A mini-batch without any gradient (all advantages 0, no KL) takes no step. scores: also return the rows'
-        log-probs before the update.
+        A mini-batch without any gradient (all advantages 0, no KL, not `Loss.trains_ties`) takes no step. scores: also
+        return the rows' log-probs before the update.
         """
         ...
 
@@ -208,7 +207,7 @@ class Harness(Protocol):
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """Fields of every algorithm; each adds its own. Their values stand only in configs/algorithm/.
+    """The fields that all algorithms have. Their values stand only in configs/algorithm/.
 
     name: name of the algorithm's file in rtpo/ or baselines/.
     label: this configuration's name in records and tables.
@@ -242,9 +241,7 @@ class PathConfig(AlgorithmConfig):
 
     aggregation: the loss is a mean over paths of the mean over their tokens (`path`, verl's `seq-mean-token-mean`), or
         over all tokens (`token`, verl's `token-mean`).
-    old_logprobs: the ratio's denominator, from the engine under the rollout context (`rollout`, eq. is-mismatch-short)
-        or from the trainer under the training context (`recompute`).
-    dual_clip: verl's bound on the loss of tokens with negative advantage; null for none.
+    old_logprobs, dual_clip: as in `TokenClip`.
     """
 
     aggregation: Aggregation
@@ -270,8 +267,11 @@ class Algorithm:
     plan: str
     """which paths a step samples; this and the next five are cells of the comparison table"""
     credit: str
+    """how advantages are computed"""
     schedule: str
+    """number and order of a step's updates"""
     contexts: str
+    """what trained turns are conditioned on"""
     loss: str
     """the loss's class in words, such as `token clip`; `none` without training"""
     trained: str
@@ -279,7 +279,7 @@ class Algorithm:
     needs_reference: bool = False
     """its step calls `Harness.reference`"""
     is_rung: bool = False
-    """it is a rung of the ladder (docs/method/methods.md), without a page or a line in the table of methods"""
+    """it is a rung of the ladder (docs/method/methods.md), so it has no page and no line in the table of methods"""
 
     def has_reference(self, config: AlgorithmConfig) -> bool:
         """Whether a run keeps the initial policy: its step calls for it, or its loss has a KL."""
