@@ -23,12 +23,12 @@ class ContinuationSettings:
     """Settings of two kinds of runs. Fresh: each turn's siblings are sampled after the updates of later turns. Stale:
     all siblings are sampled before any update."""
 
-    fresh_mdps: int = 2
+    fresh_mdps: int = 2  # of each family
     fresh_steps: int = 5
     fresh_trunks: int = 400
     fresh_group_size: int = 5
     fresh_rate: float = 30.0  # learning rate
-    stale_seeds: tuple[int, ...] = (0, 1, 2)
+    stale_seeds: tuple[int, ...] = (0, 1, 2)  # of the MDPs and of the runs on them
     stale_turns: int = 8
     stale_trunks: int = 1000
     stale_group_size: int = 5
@@ -37,15 +37,15 @@ class ContinuationSettings:
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """The siblings that one update of turn k was trained on, with the policies before it."""
+    """One update of turn k: the siblings that it trains on, and the policies before it."""
 
     step: int
     k: int
     siblings: tuple[Rollout, ...]
-    sampled_by: Table  # the policy that sampled them, [K, S, A]
+    sampled_by: Table  # the policy that sampled the siblings, [K, S, A]
     policy: Table  # the policy before the update, [K, S, A]
-    version: int  # of that policy
-    weights: dict[str, float]  # of the turns after k, by sibling
+    version: int  # of `policy`
+    weights: dict[str, float]  # importance weight of the turns after k, by uid of the sibling
 
 
 class WatchedHarness(TabularHarness):
@@ -69,14 +69,14 @@ class WatchedHarness(TabularHarness):
         siblings = tuple(self._siblings[row.rollout_uid] for row in rows)
         k = rows[0].turns[0].k
         weights = tail_weights(self, siblings, k, self.config)
-        sampled_by = np.exp(self._engine)
+        sampled_by = np.exp(self._engine_logprobs)
         self.phases.append(Phase(self._step, k, siblings, sampled_by, self.policy, self.policy_version, weights))
         return super().update(rows, loss, epochs=epochs, minibatches=minibatches, scores=scores)
 
 
 def tail_weights(harness: TabularHarness, siblings: Sequence[Rollout], k: int, config: RTPOConfig) -> dict[str, float]:
-    """The unclamped weight of each sibling's turns after k. With reward 1, RTPO's weighted return is the weight."""
-    reward_one = Grade(GradeOutcome.GRADED, 1.0)
+    """The unclamped importance weight of the turns after k, by sibling uid. Siblings that end with turn k have none."""
+    reward_one = Grade(GradeOutcome.GRADED, 1.0)  # with it, RTPO's weighted return is the weight
     unclamped = replace(config, tail_low=1e-300, tail_high=1e300)
     return rtpo.stale_returns(harness, [tuple(replace(s, grade=reward_one) for s in siblings)], k, unclamped)
 
@@ -90,7 +90,7 @@ def record_phases(mdp: MDP, config: RTPOConfig, steps: int, learning_rate: float
 
 
 def lines(settings: ContinuationSettings) -> Iterator[dict[str, Any]]:
-    """The records: weights of every phase, fresh and stale, and returns of the fresh ones by state and action."""
+    """Yield the records: the weights of all phases, and the returns of fresh phases by state and action."""
     fresh: RTPOConfig = configured(
         "rtpo", kl=0.0, trunks=settings.fresh_trunks, group_size=settings.fresh_group_size, sync_every=1
     )
@@ -112,7 +112,7 @@ def lines(settings: ContinuationSettings) -> Iterator[dict[str, Any]]:
 
 def weight_line(mdp: MDP, phase: Phase) -> dict[str, Any]:
     """Measure the weights w of the turns after k in a phase. E[w] is 1, so their variance is the mean of (w - 1)^2."""
-    later_turns = [turn for sibling in phase.siblings for turn in sibling.turns[phase.k + 1 :]]
+    tail_turns = [turn for sibling in phase.siblings for turn in sibling.turns[phase.k + 1 :]]
     moments = weight_moments(mdp, phase.sampled_by, phase.policy)[phase.k + 1]
     next_moments = (phase.sampled_by[phase.k] * (mdp.transition @ moments)).sum(-1)
     exact = np.mean([next_moments[sibling.turns[phase.k].snapshot.state] for sibling in phase.siblings])
@@ -123,12 +123,12 @@ def weight_line(mdp: MDP, phase: Phase) -> dict[str, Any]:
         "k": phase.k,
         "later_turns": mdp.horizon - 1 - phase.k,
         "n": len(weights),
-        "turns": len(later_turns),
-        "newest": sum(turn.policy_version == phase.version for turn in later_turns),  # sampled by the newest policy
+        "turns": len(tail_turns),
+        "newest": sum(turn.policy_version == phase.version for turn in tail_turns),  # sampled by the newest policy
         "farthest": float(np.abs(weights - 1).max()),  # largest distance of a weight from 1
         "variance": float(squares.mean()),
         "error": float(squares.std(ddof=1) / len(squares) ** 0.5),  # standard error of the variance
-        "exact": float(exact - 1),  # exact variance, given the boundaries
+        "exact": float(exact - 1),  # exact variance, as a mean over the siblings' boundaries
     }
 
 
@@ -142,11 +142,11 @@ def return_lines(mdp: MDP, phase: Phase) -> Iterator[dict[str, Any]]:
         returns[turn.snapshot.state, int(turn.output_ids[0])].append(sibling.reward)
     for (state, action), rewards in sorted(returns.items()):
         if len(rewards) > 1:
-            values, true = np.array(rewards), float(exact[state, action])
-            squares = (values - true) ** 2
+            values, exact_value = np.array(rewards), float(exact[state, action])
+            squares = (values - exact_value) ** 2
             identity = {"step": phase.step, "k": phase.k, "state": state, "action": action, "n": len(rewards)}
             yield identity | {
-                "exact": true,
+                "exact": exact_value,
                 "mean": float(values.mean()),
                 "error": float(values.std(ddof=1) / len(rewards) ** 0.5),
                 "square": float(squares.mean()),

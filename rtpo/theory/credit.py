@@ -18,23 +18,23 @@ from rtpo.types import Role, TrainRow
 
 TURN = 1
 """the turn whose advantages are measured: neither the first nor the last"""
-CHAINS: grpo.GRPOConfig = configured("grpo", training_context="recorded", normalise_std=False)
+CHAIN_CONFIG: grpo.GRPOConfig = configured("grpo", training_context="recorded", normalise_std=False)
 
 
 @dataclass(frozen=True)
 class CreditSettings:
     """Settings of Theorem 2."""
 
-    # the factor of RTPO's advantages, and the contamination of GRPO's
+    # 2a: the factor (G-2)/(G-1) of RTPO's advantages, and the contamination (N-1)/N (V(S) - mean R) of GRPO's
     mdps: int = 2
     turns: int = 3
     paths: int = 24_000  # siblings or chains in each measurement
     group_sizes: tuple[int, ...] = (3, 4, 5, 6, 7, 8, 9)
-    chains: tuple[int, ...] = (3, 9)
+    chains: tuple[int, ...] = (3, 9)  # N, sizes of GRPO's groups
     least_sigma_v: float = 0.15  # MDPs below this sigma_V or sigma_A are not used
     least_sigma_a: float = 0.2
-    least_cell: int = 300  # estimates that a mean needs to be recorded
-    # the errors of both
+    least_cell: int = 300  # a mean of fewer estimates is not recorded
+    # 2b: the mean squared errors of RTPO's and GRPO's advantages
     error_paths: int = 8_000
     sizes: tuple[tuple[int, int], ...] = ((2, 2), (4, 4), (8, 8), (2, 3), (4, 5), (2, 16))  # n siblings, N chains
     sigmas: tuple[tuple[float, float, float], ...] = (  # sigma_V, sigma_A, sigma_xi
@@ -49,13 +49,13 @@ class CreditSettings:
 class Credit:
     """Estimated advantages of turn TURN with their states and actions, each [groups, group size]."""
 
-    estimate: Table
+    estimate: Table  # advantages
     state: npt.NDArray[np.int64]
     action: npt.NDArray[np.int64]
 
 
 def lines(settings: CreditSettings) -> Iterator[dict[str, Any]]:
-    """The records: factors, contaminations and errors."""
+    """Yield the records: factors and contaminations (Theorem 2a), and errors (Theorem 2b)."""
     for number in range(settings.mdps):
         mdp, logits = mixing(number, settings.turns, TURN, settings.least_sigma_v, settings.least_sigma_a)
         least = settings.least_cell
@@ -113,13 +113,13 @@ def chain_credit(harness: TabularHarness, groups: int, chains: int) -> Credit:
     """GRPO's advantages without division by the standard deviation: `groups` groups of `chains` chains of one
     prompt."""
     (start,) = tasks(harness.mdp)
-    rows = grpo.chain_rows(harness.rollout([start] * groups, n=chains, role=Role.CHAIN), CHAINS)
+    rows = grpo.chain_rows(harness.rollout([start] * groups, n=chains, role=Role.CHAIN), CHAIN_CONFIG)
     return _credit([row for row in rows if row.turns[0].k == TURN], chains)
 
 
 def by_action(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, Any]:
-    """Regression of estimates on true advantages: the overall factor, and the mean estimate of each state and
-    action."""
+    """Regress estimates on true advantages. `factor` is the slope. `cells` has the mean estimate of each state and
+    action that has at least `least` estimates."""
     true = advantages(mdp, policy)[TURN]
     squares = (policy[TURN] * true**2).sum(-1)
     product = (credit.estimate * true[credit.state, credit.action]).mean(-1)
@@ -134,9 +134,9 @@ def by_action(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, 
 
 
 def by_state(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, Any]:
-    """Regression of estimates on the state's value: the slope on V(S) - mean R, and the mean estimate of each state."""
+    """Regress estimates on V(S) - mean R. `cells` has the mean for each state with at least `least` estimates."""
     visit_chances, values = visits(mdp, policy)[TURN], state_values(mdp, policy)[TURN]
-    excess = values - visit_chances @ values
+    excess = values - visit_chances @ values  # V(S) - mean R, `value_above` in the record
     variance = float(visit_chances @ excess**2)
     slope, error = ratio((credit.estimate * excess[credit.state]).mean(-1), np.full(len(credit.estimate), variance))
     cells = []

@@ -23,17 +23,17 @@ def greedy(values: Table) -> Table:
 
 
 def lock(seed: int, turns: int = 4, actions: int = 3) -> MDP:
-    """Two corridors with Bernoulli rewards; one action of the start enters the better corridor.
+    """Two corridors with Bernoulli rewards. One action of the start enters the better corridor, others the safe one.
 
-    A wrong action ends the episode: with reward 0 in the better corridor, with a fair reward in the other. So a policy
-    that is uniform in later turns does better in the other. Right actions, rewards and slips are random.
+    Later, a wrong action ends the episode: with reward 0 in the better corridor, with about 0.4 in the safe one. So a
+    policy that is uniform in later turns does better in the safe one. Right actions, rewards and `slip` are random.
     """
     rng = generator(seed, "lock")
-    best, good, fair, nothing = range(2 * turns - 1, 2 * turns + 3)
-    safe, key = [0, *range(1, turns)], [0, *range(turns, 2 * turns - 1)]
+    best, good, fair, nothing = range(2 * turns - 1, 2 * turns + 3)  # the final states
+    safe, better = [0, *range(1, turns)], [0, *range(turns, 2 * turns - 1)]  # each corridor's state, by turn
     transition = np.zeros((nothing + 1, actions, nothing + 1))
     transition[best:, :, nothing] = 1
-    slip = rng.uniform(0.05, 0.15)
+    slip = rng.uniform(0.05, 0.15)  # chance that a turn ignores its action
 
     def fill(state: int, right: int, wrong: int, slips: list[int]) -> None:
         taken = np.where(np.arange(actions) == rng.integers(actions), right, wrong)
@@ -42,12 +42,12 @@ def lock(seed: int, turns: int = 4, actions: int = 3) -> MDP:
 
     for k in range(turns):
         is_last = k + 1 == turns
-        slips = [best, nothing] if is_last else [safe[k + 1], key[k + 1]]
+        slips = [best, nothing] if is_last else [safe[k + 1], better[k + 1]]
         if k == 0:
-            fill(0, key[1], safe[1], slips)
+            fill(0, better[1], safe[1], slips)
         else:
             fill(safe[k], good if is_last else safe[k + 1], fair, slips)
-            fill(key[k], best if is_last else key[k + 1], nothing, slips)
+            fill(better[k], best if is_last else better[k + 1], nothing, slips)
     reward = np.zeros(nothing + 1)
     reward[[best, good, fair]] = rng.uniform(0.85, 1), rng.uniform(0.55, 0.65), rng.uniform(0.35, 0.45)
     terminal = frozenset({best, good, fair, nothing})
@@ -56,8 +56,8 @@ def lock(seed: int, turns: int = 4, actions: int = 3) -> MDP:
 
 def layered(seed: int, turns: int = 3, width: int = 3, actions: int = 3, gap: float = 0.08) -> MDP:
     """Layers of `width` states after the start. Each action has a random distribution over the next layer; the last
-    layer has Bernoulli rewards. MDPs are drawn until in every state the best action leads the second by at least
-    `gap`."""
+    layer has Bernoulli rewards. MDPs are drawn until `decision_gap` is at least `gap`. Raises ValueError after TRIES
+    draws."""
     rng = generator(seed, "layered")
     layers = [[0], *(list(range(1 + width * k, 1 + width * (k + 1))) for k in range(turns))]
     states = layers[-1][-1] + 1
@@ -79,15 +79,15 @@ def mixing(
     seed: int, turns: int, k: int, sigma_v: float, sigma_a: float, states: int = 4, actions: int = 3
 ) -> tuple[MDP, Table]:
     """An MDP and the logits of a policy on it. Any state may follow any other, episodes have all their turns, and
-    rewards are Bernoulli. MDPs are drawn until sigma_V and sigma_A at turn k are at least sigma_v and sigma_a
-    (`deviations`)."""
+    rewards are Bernoulli. MDPs are drawn until their `deviations` at turn k are at least `sigma_v` and `sigma_a`.
+    Raises ValueError after TRIES draws."""
     rng = generator(seed, "mixing")
     for _ in range(TRIES):
         transition = rng.dirichlet(np.full(states, 0.2), (states, actions))
         mdp = MDP(transition, rng.beta(0.3, 0.3, states), np.eye(states)[0], turns, bernoulli=True)
         logits = 0.5 * rng.normal(size=mdp.shape)
-        of_states, of_actions, _ = deviations(mdp, softmax(logits), k)
-        if of_states >= sigma_v and of_actions >= sigma_a:
+        drawn_v, drawn_a, _ = deviations(mdp, softmax(logits), k)
+        if drawn_v >= sigma_v and drawn_a >= sigma_a:
             return mdp, logits
     raise ValueError(f"none of {TRIES} MDPs deviates by {sigma_v} and {sigma_a}: ask for less")
 
@@ -133,9 +133,9 @@ def decisions(mdp: MDP) -> list[tuple[int, int]]:
 
 
 def decision_gap(mdp: MDP) -> float:
-    """The smallest lead of the best action over the second, over all decisions."""
+    """The smallest difference, over all decisions, between the action values of the best and the second action."""
     ordered = np.sort(action_values(mdp, backward_induction(mdp)), -1)
-    return min(float(ordered[place][-1] - ordered[place][-2]) for place in decisions(mdp))
+    return min(float(ordered[decision][-1] - ordered[decision][-2]) for decision in decisions(mdp))
 
 
 def return_variances(mdp: MDP, policy: Table) -> Table:

@@ -1,7 +1,7 @@
-"""Theorem 1: how near RTPO comes to backward induction, with and without reverse order and fresh continuations.
+"""Theorem 1: how near RTPO comes to backward induction, and what reverse order and fresh continuations add.
 
 There are two settings. A sweep is one data step with an update of each turn so large that the policy becomes greedy on
-the sample. So each turn is trained once, to the end, as in the theorem. Training is many data steps of small updates,
+the sample. So one update trains each turn fully, as in the theorem. Training is many data steps of small updates,
 as for a language model.
 """
 
@@ -46,7 +46,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "reverse_stale": ("rtpo", {"sync_every": None}),
     "forward_fresh": ("rtpo_variants", {"order": "forward"}),
 }
-"""By variant, the algorithm and what changes of its configuration. Forward order has no stale variant: it trains turn k
+"""By variant, the algorithm and the changes to its configuration. Forward order has no stale variant: it trains turn k
 before later turns, so its continuations are never stale."""
 
 
@@ -77,8 +77,8 @@ def train_and_compare(mdp: MDP, variant: str, regime: Regime, seed: int, every: 
         "success": value(mdp, harness.policy),
         "optimum": value(mdp, best),
         "initial": value(mdp, uniform(mdp)),
-        "one_improvement": value(mdp, greedy(action_values(mdp, uniform(mdp)))),
-        "agreeing": sum(bool((learned[place] == best[place]).all()) for place in reachable),
+        "one_improvement": value(mdp, greedy(action_values(mdp, uniform(mdp)))),  # greedy to the initial action values
+        "agreeing": sum(bool((learned[place] == best[place]).all()) for place in reachable),  # optimal decisions
         "decisions": len(reachable),
         "rollouts": ledger.rollouts,
         "updates": harness.policy_version,

@@ -1,4 +1,4 @@
-"""A harness on a finite MDP, with a table as policy, where values are known exactly (`rtpo.theory.mdp`).
+"""A harness on a finite MDP. Its policy is a table, so values are known exactly (`rtpo.theory.mdp`).
 
 Algorithms run on it unchanged, with the same rows, packing and losses. The policy is a softmax over logits by (stage,
 state, action), so an update of one turn's rows changes no other turn. A turn is one sampled id, the action; the
@@ -92,11 +92,11 @@ class TabularHarness(StepNotes):
         self.max_turns, _, self.vocabulary_size = mdp.shape  # K, and A: the ids that can be sampled
         self.logits: Table = np.zeros(mdp.shape) if logits is None else logits.astype(np.float64)
         self._reference = log_softmax(self.logits)
-        self._next_state = mdp.transition.cumsum(-1)
+        self._next_state_cumulative = mdp.transition.cumsum(-1)
         self._is_terminal = mdp.is_terminal
         self._snapshots = [Snapshot(state, str(state)) for state in range(mdp.shape[1])]
         self.policy_version = 0
-        self._engine = self._reference
+        self._engine_logprobs = self._reference
         self._engine_version = -1
         self._calls = [0, 0]
         """numbers of charged and of free rollout calls in this step"""
@@ -108,7 +108,7 @@ class TabularHarness(StepNotes):
         return softmax(self.logits)
 
     def begin_step(self, step: int, reservation: int) -> None:
-        """Reserve the step's worst case."""
+        """Begin a data step and reserve its worst case of rollouts."""
         self.ledger.reserve(reservation)
         self._calls, self._open = [0, 0], OpenPaths()
         self._open_notes(step, self.ledger.share)
@@ -135,18 +135,18 @@ class TabularHarness(StepNotes):
         """
         if self._engine_version < 0:
             raise StaleEngine("the policy that samples has no weights yet: synchronise before a rollout.")
-        forks: Sequence[Task | Boundary] = starts
+        all_starts: Sequence[Task | Boundary] = starts
         is_free = role is Role.FREE
         prefix = f"{'free.' if is_free else ''}{self._step}.{self._calls[is_free]}"
         rng = generator(self.seed, "free" if is_free else "rollout", self._step, self._calls[is_free])
         self._calls[is_free] += 1
         if not is_free:
-            self.ledger.charge(self._open.new_rollouts(forks, n))
-        paths = self._sample(forks, n, turns, rng)
-        top = -np.sort(-self._engine.astype(np.float32))[..., :top_logprobs] if top_logprobs else None
+            self.ledger.charge(self._open.new_rollouts(all_starts, n))
+        paths = self._sample(all_starts, n, turns, rng)
+        top = -np.sort(-self._engine_logprobs.astype(np.float32))[..., :top_logprobs] if top_logprobs else None
         rollouts = [
-            self._rollout(f"{prefix}.{i}.{j}", fork, role, paths, i * n + j, top)
-            for i, fork in enumerate(forks)
+            self._rollout(f"{prefix}.{i}.{j}", start, role, paths, i * n + j, top)
+            for i, start in enumerate(all_starts)
             for j in range(n)
         ]
         if is_free:
@@ -154,7 +154,7 @@ class TabularHarness(StepNotes):
         else:
             self._open.add(rollouts)
             self.ledger.count_rollouts(rollouts)
-        return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(forks))]
+        return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(all_starts))]
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
         return self._logprobs(rows, log_softmax(self.logits))
@@ -180,7 +180,7 @@ class TabularHarness(StepNotes):
 
     def sync(self) -> int:
         if self._engine_version != self.policy_version:
-            self._engine, self._engine_version = log_softmax(self.logits), self.policy_version
+            self._engine_logprobs, self._engine_version = log_softmax(self.logits), self.policy_version
             self.ledger.syncs += 1
         return self.policy_version
 
@@ -200,15 +200,15 @@ class TabularHarness(StepNotes):
         last = np.full(len(ids), horizon) if turns is None else np.minimum(horizon, lengths + turns)
         states = ids[np.arange(len(ids)), 2 * lengths].astype(np.int64) - actions
         logprobs = np.zeros((len(ids), horizon), np.float32)
-        next_action = np.exp(self._engine).cumsum(-1)
+        cumulative_policy = np.exp(self._engine_logprobs).cumsum(-1)
         live = np.flatnonzero(lengths < last)
         while live.size:
             k, state = lengths[live], states[live]
-            action = _draw(next_action[k, state], rng)
-            states[live] = _draw(self._next_state[state, action], rng)
+            action = _draw(cumulative_policy[k, state], rng)
+            states[live] = _draw(self._next_state_cumulative[state, action], rng)
             ids[live, 2 * k + 1] = action
             ids[live, 2 * k + 2] = actions + states[live]
-            logprobs[live, k] = self._engine[k, state, action]
+            logprobs[live, k] = self._engine_logprobs[k, state, action]
             lengths[live] += 1
             live = live[(lengths[live] < last[live]) & ~self._is_terminal[states[live]]]
         rewards = self.mdp.reward[states]

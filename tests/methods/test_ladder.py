@@ -80,7 +80,7 @@ def test_a_turn_is_compared_with_the_continuations_of_its_own_state() -> None:
     ((chains,), continued) = harness.all_of("rollout")
     later = [(turn.k, turn.context_ids.tobytes()) for chain in chains for turn in chain.turns[1:]]
     assert len(continued) == len(set(later)) < len(later)
-    values = state_values(harness.mdp, np.exp(harness._engine))
+    values = state_values(harness.mdp, np.exp(harness._engine_logprobs))
     rewards = {chain.uid: chain.reward for chain in chains}
     scale = np.std(list(rewards.values()), ddof=1) + 1e-6
     (rows,) = harness.all_of("update")
