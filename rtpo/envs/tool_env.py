@@ -50,7 +50,7 @@ class ToolEnv(AnswerEpisode):
         assert isinstance(call, Call)
         earlier = [json.loads(arguments) for name, arguments in self._state.past if name == call.name]
         result = await self._tools[call.name].call(call.arguments, earlier)
-        if not result.is_over:
+        if not result.is_forgotten:
             past = (*self._state.past, (call.name, json.dumps(call.arguments)))
             self._state = replace(self._state, past=past)
         return result.output or "(no output)", ToolUse(call.name, result.outcome)

@@ -15,7 +15,7 @@ class ToolResult:
 
     outcome: ToolOutcome  # never INFRASTRUCTURE: the tool raises InfrastructureError instead
     output: str  # the text for the policy
-    is_over: bool = False  # the call left nothing behind: later calls do not get it as an earlier call
+    is_forgotten: bool = False  # later calls do not get this call among their `earlier` calls
 
 
 class Tool(Protocol):
@@ -35,13 +35,13 @@ class Tool(Protocol):
         """Answer a call whose arguments fit the schema. Raises InfrastructureError if the tool cannot be reached after
         its own retries.
 
-        earlier: arguments of the episode's earlier calls of this tool, except those not run or whose result `is_over`.
+        earlier: arguments of the episode's earlier calls of this tool, without calls that did not run or are forgotten.
         """
         ...
 
 
 def text_tool(name: str, description: str, argument: str, meaning: str) -> Mapping[str, Any]:
-    """The schema of a tool with one text argument."""
+    """The schema of a tool with one text argument, which `meaning` describes to the policy."""
     parameters = {
         "type": "object",
         "properties": {argument: {"type": "string", "description": meaning}},

@@ -15,17 +15,17 @@ from rtpo.types import Message, ToolOutcome, ToolUse
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 SHAPE = '{"name": ..., "arguments": {...}} between tool_call tags'
-"""tells the policy how to write a call. It does not spell out the tags, which `rtpo.core.chat` would change"""
+"""tells the policy how to write a call. It has no literal tags, since `rtpo.core.chat` changes tags in messages"""
 CUT = Message("tool", "Error: the reply was cut at its token limit.")
 """answers a reply that was cut before its first whole call"""
 _DECODER = json.JSONDecoder()
 _TAG, _CLOSED = re.compile(rf"{OPEN}\s*|{CLOSE}"), re.compile(rf"\s*{CLOSE}")
 _CHUNK = 1 << 16
-"""characters to decode first. A decoding error counts all lines of the text, so a long reply with many invalid calls
-would take quadratic time if each were decoded from the whole text"""
+"""number of characters to decode first. For each invalid call, the decoder counts all lines of the text it was given. So
+without this limit, a long reply with many invalid calls would take quadratic time"""
 _LONGEST_QUOTE = 200
 DEEPEST = 20
-"""most levels of nested arguments; much deeper JSON could be written but not read again"""
+"""most levels of nested arguments. Much deeper JSON can be written, but not read again"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ def whole_calls(calls: tuple[Call | Malformed, ...]) -> tuple[Call | Malformed, 
 def refusal(
     call: Call | Malformed, schemas: Mapping[str, Mapping[str, Any]], number: int, limit: int
 ) -> tuple[str, ToolUse] | None:
-    """Check a reply's call. Returns the answer to a call that must not run, or None.
+    """Check a reply's call. Returns None if it may run, else the text that answers it and its `ToolUse`.
 
-    A call must not run if it is unreadable, names no tool, does not fit the tool's schema, or is one too many.
+    A call may run if it is readable, names an existing tool, fits the tool's schema, and is within the limit.
 
-    schemas: of the tools, by name.
-    number: of the call in its reply, from 0.
+    schemas: the tools' schemas, by name.
+    number: index of the call in its reply, from 0.
     limit: most calls of a reply.
     """
     if isinstance(call, Malformed):
@@ -94,18 +94,18 @@ def render_call(name: str, arguments: Arguments) -> str:
 
 
 def _calls(text: str) -> Iterator[Call | Malformed]:
-    place = 0
-    while tag := _TAG.search(text, place):
+    position = 0
+    while tag := _TAG.search(text, position):
         if tag[0] == CLOSE:
-            place = tag.end()
+            position = tag.end()
             yield Malformed("a tool_call tag is closed that was not opened")
         else:
-            call, place = _call(text, tag.end())
+            call, position = _call(text, tag.end())
             yield call
 
 
 def _call(text: str, begin: int) -> tuple[Call | Malformed, int]:
-    """The call whose JSON begins at `begin`, and the place after it."""
+    """The call whose JSON begins at `begin`, and the position after it."""
     end = begin
     try:
         value, end = _decode(text, begin)

@@ -213,7 +213,7 @@ def test_a_program_that_ends_its_interpreter_is_told_from_an_interpreter_that_en
     breaks = "print('break')\nimport time\ntime.sleep(1)"
     flawed("b'break' in part")
     assert [run("1"), run(breaks), run("2")] == [ToolResult(OK, "1"), ended, ToolResult(OK, "2")]
-    assert run(breaks, "x = 1", settings=SESSION) == replace(ended, is_over=True)
+    assert run(breaks, "x = 1", settings=SESSION) == replace(ended, is_forgotten=True)
     flawed("part")
     with pytest.raises(InfrastructureError, match=r"\(attempt 3 of 3\)"):
         run("print(1)\nimport time\ntime.sleep(1)")

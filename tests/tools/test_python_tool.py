@@ -110,7 +110,7 @@ def test_a_call_that_ended_its_process_leaves_nothing_to_its_session() -> None:
         "import os\nos.kill(os.getpid(), 15)",
     )
     ends = [run(code, "x = 1", settings=SESSION) for code in (spin, crash, killed, "1 / 0")]
-    assert [result.is_over for result in ends] == [True, True, True, False]
+    assert [result.is_forgotten for result in ends] == [True, True, True, False]
     program = "x, 'y' in globals(), 'z' in globals()"
     assert run(program, "x = 1", crash, killed, "x = 2", settings=SESSION).output == "(2, False, False)"
     assert run(killed, "x = 1", crash, killed, settings=SESSION).output == "ended by signal 15"
@@ -129,7 +129,7 @@ def test_the_earlier_calls_of_a_session_have_one_limit_of_time_together() -> Non
     settings = replace(SESSION, wall_seconds=1)
     begin = time.monotonic()
     result = run("1", *["import time\ntime.sleep(60)"] * 4, settings=settings)
-    assert (result.outcome, result.is_over) == (TIMEOUT, True)
+    assert (result.outcome, result.is_forgotten) == (TIMEOUT, True)
     assert run("1", *["import time\ntime.sleep(0.9)"] * 4, settings=settings).outcome is TIMEOUT
     assert time.monotonic() - begin < 30
     assert run("x", "x = 1", "import time\ntime.sleep(0.9)", settings=settings) == ToolResult(OK, "1")

@@ -148,20 +148,20 @@ class PythonTool:
         """
         program, settings = _program(arguments), self.settings
         if not program.strip():
-            return ToolResult(ToolOutcome.REFUSED, "Error: the program is empty.", is_over=True)
+            return ToolResult(ToolOutcome.REFUSED, "Error: the program is empty.", is_forgotten=True)
         if len(program) > LONGEST_PROGRAM:
             sizes = f"{len(program)!s} characters, over {LONGEST_PROGRAM}"
-            return ToolResult(ToolOutcome.REFUSED, f"Error: the program has {sizes}.", is_over=True)
+            return ToolResult(ToolOutcome.REFUSED, f"Error: the program has {sizes}.", is_forgotten=True)
         replayed = [*map(_program, earlier)] if settings.session else []
         replay_seconds, begin = REPLAY_FACTOR * settings.wall_seconds, time.monotonic()
         while True:
             reply = await _pool(settings).run([*replayed, program])
             result = _result(reply, settings)
             if reply.begun > len(replayed):
-                return replace(result, is_over=settings.session and not reply.is_done)
+                return replace(result, is_forgotten=settings.session and not reply.is_done)
             if result.outcome is ToolOutcome.TIMEOUT or time.monotonic() - begin > replay_seconds:
                 message = f"TimeoutError: the earlier calls took more than {replay_seconds:g} s to run again"
-                return ToolResult(ToolOutcome.TIMEOUT, message, is_over=True)
+                return ToolResult(ToolOutcome.TIMEOUT, message, is_forgotten=True)
             del replayed[reply.begun - 1]
 
 
