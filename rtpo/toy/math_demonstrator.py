@@ -43,7 +43,7 @@ class _Belief:
         """Its last result, as restated in its thinking."""
         if not self.done:
             # naming the side first lets a small model commit to one reading before it copies numbers
-            side = " right" if self.problem.starts_right else " left"
+            side = " right" if self.problem.starts_on_right else " left"
             return (" error again" if self.failed else " first") + side
         if self.failed:
             return " error again"

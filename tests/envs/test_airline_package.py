@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rtpo.envs.airline.desk import CopyOnReadTable, Desk
-from rtpo.envs.airline.package import COMMIT, find_package
+from rtpo.envs.airline.package import COMMIT, installed_version
 from rtpo.errors import MachineError
 
 
@@ -43,9 +43,9 @@ def test_the_right_package_is_found_and_any_other_refused(
         install(tmp_path, version, airline=airline)
     if refused:
         with pytest.raises(MachineError, match=refused):
-            find_package()
+            installed_version()
     else:
-        assert find_package() == version
+        assert installed_version() == version
     assert "tau2" not in sys.modules
 
 

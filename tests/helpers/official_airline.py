@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rtpo.envs.airline.package import find_package
+from rtpo.envs.airline.package import installed_version
 from rtpo.errors import MachineError
 
 STAND_IN = Path(__file__).parents[1] / "fixtures" / "airline"
@@ -13,7 +13,7 @@ FOLDER = Path(os.environ.setdefault("TAU2_DATA_DIR", str(STAND_IN))) / "tau2" / 
 """of the domain's data; the package reads the variable when it is imported"""
 
 try:
-    find_package()
+    installed_version()
     MISSING = ""
 except MachineError as missing:
     MISSING = str(missing)

@@ -126,7 +126,7 @@ class Desk:
         return Response(response.content, response.error, new_changes)
 
     def replay(self, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> Changes:
-        """The changes after these calls on a fresh database. Failed calls are skipped, as the package does."""
+        """The changes of these calls on a fresh database. A failed call does not end the replay, as in the package."""
         changes: Changes = ()
         for name, arguments in calls:
             changes = self.call(changes, name, arguments).changes

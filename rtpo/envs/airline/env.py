@@ -36,7 +36,7 @@ class AirlineSettings(Settings):
 
     user: Literal["served", "scripted"] = "served"  # who plays the user: a model on a server, or a script
     server: ServerSettings = field(default_factory=ServerSettings)  # for the served user
-    max_errors: Count = 10  # this many failed calls end the episode without reward
+    max_errors: Count = 10  # this many errors (`State.errors`) end the episode without reward
 
     def problems(self, path: str) -> list[str]:
         return self.server.problems(f"{path}.server") if self.user == "served" else []
@@ -58,7 +58,7 @@ class State:
     changes: Changes = ()  # to the base database
     dialogue: tuple[Said, ...] = ()  # what the user has seen and written
     beside: tuple[str, ...] = ()  # the agent's text beside calls: hidden from the user, read by the reward
-    errors: int = 0  # failed calls, and replies that were empty or cut
+    errors: int = 0  # failed or malformed calls, and empty or cut replies
     ended: Literal["", "user", "errors"] = ""  # what ended the episode; empty while it runs
 
 
@@ -142,10 +142,10 @@ class AirlineEnv(Episode[State]):
             return content, ToolUse("", ToolOutcome.MALFORMED)
         return content, ToolUse(call.name, ToolOutcome.PROGRAM_ERROR if response.failed else ToolOutcome.OK)
 
-    def _failed(self, why: Message) -> Feedback:
+    def _failed(self, answer: Message) -> Feedback:
         """Count an empty or cut reply as an error, and answer it."""
         self._state = replace(self._state, errors=self._state.errors + 1)
-        return self._end_after_errors(Feedback((why,), done=False))
+        return self._end_after_errors(Feedback((answer,), done=False))
 
     def _end_after_errors(self, feedback: Feedback) -> Feedback:
         if self._state.errors < self._max_errors:

@@ -44,7 +44,7 @@ class Package:
     user_type: Any
 
 
-def find_package() -> str:
+def installed_version() -> str:
     """The version of the installed tau2-bench, without importing it. Raises MachineError if it is missing, too old, or
     another project with that name."""
     spec = find_spec("tau2")
@@ -69,9 +69,9 @@ def find_package() -> str:
 
 @cache
 def load_package() -> Package:
-    """Load tau2-bench once per process, without its log and the network. Raises MachineError as `find_package` does, or
-    if the package lacks a name that the adapter uses, and DataError if its data are missing."""
-    version = find_package()
+    """Load tau2-bench once per process, without its log and the network. Raises MachineError as `installed_version`
+    does, or if the package lacks a name that the adapter uses, and DataError if its data are missing."""
+    version = installed_version()
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise an import downloads prices
     try:
         import_module("loguru").logger.disable("tau2")

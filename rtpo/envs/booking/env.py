@@ -27,8 +27,8 @@ class BookingEnv(Episode[State]):
     """One dialogue, which the user ends. A reply makes one call, or is a message to the user.
 
     The user does not see text beside a call. An invalid or second call is not run: its answer says what is wrong. The
-    reward is 1 if the database equals a fresh one after the gold writes and the agent told the user every figure of the
-    task, else 0.
+    reward is 1 if the user ended the dialogue, the agent told the user every figure of the task, and the database
+    equals a fresh one after the gold writes; else 0.
     """
 
     async def reset(self, task: Task) -> Opening:

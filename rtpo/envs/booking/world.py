@@ -4,8 +4,8 @@ A fixed seed determines the base database. A `Database` holds only the records t
 immutable. So all forks share the base, and no fork sees another's writes. The tools check that a record exists or a
 seat is free. They do not check the desk's rules: the agent must follow those.
 
-A wish is determined by a key, such as `cancel:R1007`, and the base. All wishes of one user are in one split. Some
-wishes break the desk's rules or are questions: their gold run writes nothing.
+A wish is determined by a key, such as `cancel:R1007`, and the base. All wishes of one user are in one split. A wish
+that breaks the desk's rules, or is a question, has no gold writes.
 """
 
 import json
@@ -35,7 +35,7 @@ TODAY = date(2024, 5, 15)
 DATES = tuple((TODAY + timedelta(days=day)).isoformat() for day in range(1, 11))
 AIRPORTS = ("ATL", "BOS", "DEN", "JFK", "LAX", "SEA")
 DEPARTURES = 4
-"""of each route on each date"""
+"""number of flights on each route and date"""
 _DIGIT = re.compile(r"\d")
 _ABOUT_WHICH = re.compile(r"\b(reservation|booking|which)\b", re.IGNORECASE)
 _NAMES = ("ava", "chen", "daiki", "emma", "fatima", "ivan", "lucas", "mia", "noah", "raj", "sofia", "yara")
@@ -103,8 +103,8 @@ def base() -> Mapping[str, Record]:
     records: list[Record] = [*departures]
     for number in range(RESERVATIONS):
         user, place, insured = (int(rng.integers(most)) for most in (USERS, len(departures), 2))
-        name, on = f"{_NAMES[user % len(_NAMES)]}_{user}", departures[place]
-        records.append(Reservation(f"R{1000 + number}", name, on.flight, on.date, bool(insured), on.price))
+        key, name, seat = f"R{1000 + number}", f"{_NAMES[user % len(_NAMES)]}_{user}", departures[place]
+        records.append(Reservation(key, name, seat.flight, seat.date, bool(insured), seat.price))
     return MappingProxyType({record.key: record for record in records})
 
 
@@ -112,7 +112,7 @@ def base() -> Mapping[str, Record]:
 
 
 class ToolError(Exception):
-    """A call that fits its schema but cannot be carried out. The agent reads its text."""
+    """A call that fits its schema but cannot be carried out. The agent reads the error's message."""
 
 
 Run = Callable[[Database, Arguments], tuple[Database, str]]
@@ -212,7 +212,7 @@ class Wish:
     about: tuple[str, ...]  # the reservation's key, or origin, destination and date
     text: str  # the user's first message
     tools: tuple[str, ...]  # that the agent gets
-    writes: tuple[Action, ...] = ()  # calls of the gold run that change the database
+    writes: tuple[Action, ...] = ()  # gold writes: calls of the reference solution that change the database
     figures: tuple[str, ...] = ()  # that the agent must tell the user
 
     @property
@@ -225,16 +225,16 @@ def wish(key: str) -> Wish:
     """The wish with this key. Raises DataError if the key does not fit the base database."""
     kind, *parts = key.split(":")
     if kind == "book":
-        if len(parts) == 4 and (booking := _booking(key, *parts)):
+        if len(parts) == 4 and (booking := _booking_wish(key, *parts)):
             return booking
     elif kind in KINDS and len(parts) == 1 and isinstance(reservation := base().get(parts[0]), Reservation):
-        return _of_reservation(key, kind, reservation)
+        return _reservation_wish(key, kind, reservation)
     raise DataError(
         f"booking task {key!r} does not fit the database: write one like {EXAMPLE!r}, of the kinds {', '.join(KINDS)}"
     )
 
 
-def _booking(key: str, user: str, *route: str) -> Wish | None:
+def _booking_wish(key: str, user: str, *route: str) -> Wish | None:
     """A wish for the cheapest flight. None without such a user, without two flights, or if two are the cheapest."""
     origin, destination, day = route
     departures = sorted(Database().free(*route), key=lambda departure: departure.price)
@@ -246,8 +246,8 @@ def _booking(key: str, user: str, *route: str) -> Wish | None:
     return Wish(key, user, route, text, ("search_flights", "book"), (booking,))
 
 
-def _of_reservation(key: str, kind: str, reservation: Reservation) -> Wish:
-    """A wish about a reservation. A wish of kind `find` cancels it without naming it."""
+def _reservation_wish(key: str, kind: str, reservation: Reservation) -> Wish:
+    """A wish about a reservation. A wish of kind `find` asks to cancel it without naming it."""
     identity, cancels = reservation.key, kind in ("cancel", "find") and reservation.insured
     says, tools = {
         "cancel": (f"Cancel my reservation {identity}. What is the refund?", ("get_reservation", "cancel")),

@@ -29,7 +29,7 @@ VERBS: Final = frozenset(
     | {"go", "n", "e", "s", "w", "north", "east", "south", "west"}
     | {"take", "get", "pick", "drop", "put", "insert", "open", "close", "lock", "unlock", "eat"}
 )
-"""allowed first words of a command; others, such as `save` and `restart`, would control the interpreter"""
+"""allowed first words of a command; none of them controls the interpreter, as `save` and `restart` do"""
 NO_COMMAND: Final = ""
 """sent to the game for a reply without a command; the game then asks for one"""
 _COMMAND = re.compile(r"[a-z0-9][a-z0-9' -]{0,99}")
@@ -42,7 +42,7 @@ _BLANK = re.compile(r"\s*\n\s*")
 class TextWorldSettings(Settings):
     """Settings of the textworld task."""
 
-    games: Family = field(default_factory=Family)  # for experiments/prepare_data.py; a run does not check its games
+    games: Family = field(default_factory=Family)  # what experiments/prepare_data.py makes; a run plays any games
     interpreters: Count | None = None  # processes that play all episodes; null: one per available CPU
 
     def problems(self, path: str) -> list[str]:
@@ -77,7 +77,7 @@ class TextWorldEnv(Episode[State]):
     async def reset(self, task: Task) -> Opening:
         opening = await self._ask(task, ())
         self._task, self._state = task, State(task.uid)
-        return Opening((Message("system", INSTRUCTIONS), Message("user", readable(_BANNER.sub("", opening)))))
+        return Opening((Message("system", INSTRUCTIONS), Message("user", shown_text(_BANNER.sub("", opening)))))
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
         """See `rtpo.envs.base.Env`. Raises InfrastructureError, and changes nothing, if the interpreter fails."""
@@ -86,7 +86,7 @@ class TextWorldEnv(Episode[State]):
         text = await self._ask(task, commands)
         ended: Literal["", "won", "lost"] = "won" if WON in text else "lost" if LOST in text else ""
         self._state = replace(self._state, commands=commands, ended=ended)
-        return Feedback((), done=True) if ended else Feedback((Message("user", readable(text)),), done=False)
+        return Feedback((), done=True) if ended else Feedback((Message("user", shown_text(text)),), done=False)
 
     async def grade(self) -> Grade:
         self._current_task()
@@ -104,7 +104,7 @@ def command_of(reply: str, stop: StopReason) -> str:
     return text if is_whole and words[0] in VERBS and "then" not in words else NO_COMMAND
 
 
-def readable(text: str) -> str:
+def shown_text(text: str) -> str:
     """A game's text without the status line, the prompt and empty lines."""
     return _BLANK.sub("\n", _STATUS.sub("", text).strip())
 

@@ -16,7 +16,7 @@ INSTALL: Final = "python -m pip install -r requirements/lm.txt"
 WON: Final = "*** The End ***"
 LOST: Final = "*** You lost! ***"
 SPLITS: Final = ("held_out", "validation", "train", "demonstrations")
-"""in this order: a game whose texts occur in an earlier split is dropped"""
+"""in the order of making: a game whose texts occur in an earlier split is dropped"""
 _SEEDS: Final = 1_000_000
 """seeds per split"""
 
@@ -27,7 +27,7 @@ class Family:
 
     kind: Literal["quests", "treasure"] = "quests"
     rooms: tuple[Count, Count] = (1, 3)  # least and most
-    objects: Count = 4  # for `quests` alone: objects in addition to those that the quest needs
+    objects: Count = 4  # for `quests` alone: objects beside those of the quest
     length: tuple[Count, Count] = (2, 4)  # least and most commands of the shortest solution
 
     def problems(self, path: str) -> list[str]:

@@ -40,7 +40,7 @@ WORKERS = 2
 def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> dict[str, int]:
     """Make the first `counts[split]` games of each split and write the split's JSONL file; returns the counts.
 
-    A game is kept if its walkthrough wins and no earlier game of the family has the same texts. Raises MachineError
+    A game is kept if its walkthrough wins and no earlier game of this call has the same texts. Raises MachineError
     without the package, and DataError if the folder holds games with other settings.
     """
     if find_spec("textworld") is None:

@@ -16,7 +16,7 @@ _ERROR = " error"
 WITHOUT_LUCK = ToySettings()
 
 Exchange = tuple[str, str]
-"""a call (empty if it was unreadable) and its answer"""
+"""a call and its answer; the call is empty if the reply did not have exactly one readable call"""
 
 
 class ToyEnv(AnswerEpisode):

@@ -1,14 +1,14 @@
-"""The toy keys: a house in which every call decides what comes next, and the first call decides what is right later.
+"""The toy keys: a house in which each call decides the next place, and the first call also which calls are right later.
 
 In the hall stand a keeper and a guide. The first call names the one to ask for the way.
 
-- The keeper's way is long: a crossing, a chest and two more crossings. At the chest a call takes somebody's key. The
-  gate at the end opens only to the key that belongs to this keeper.
+- The keeper's way is long: a crossing, a chest and two more crossings. At the chest a call takes one person's key. The
+  gate at the end opens only to one key, which depends on the keeper.
 - The guide's way is short: one crossing. The gate at its end has no lock, and is open in half of the problems.
 
 At a crossing one person is right. On the guide's way a wrong call leads out of the house. On the keeper's way it leads
-to a place aside, from where any call leads back; MAX_TURNS leaves time for one such detour. No answer says whether a
-call was right. So the keeper is the better choice only for a policy that is right later on.
+to a place aside, from where any call leads to the next place; MAX_TURNS leaves time for one such detour. No answer says
+whether a key was right. So the keeper is the better choice only for a policy that is right later on.
 
 A hash of the whole problem decides its names, signs and gates, so a policy cannot memorise places. What it can learn is
 the same in all problems: who is a keeper, who is right at a sign, and whose key a keeper's gate needs.
@@ -29,9 +29,9 @@ from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, Task, To
 
 PEOPLE = RELATIONS
 KEEPERS, GUIDES = PEOPLE[:3], PEOPLE[3:]
-OPEN_ONE_IN = 2
+OPEN_ONE_IN = 2  # of this many gates on guides' ways, one is open
 MAX_TURNS = 6
-NUMBERS = 100
+NUMBERS = 100  # a house's two numbers are below this
 CROSSING, CHEST, ASIDE = "crossing", "chest", "aside"
 KEEPERS_WAY = (CROSSING, CHEST, CROSSING, CROSSING)
 GUIDES_WAY = (CROSSING,)
@@ -126,7 +126,7 @@ class Standing(Answering):
 
     asked: str = ""  # the person asked in the hall; empty before
     at: int = 0  # index of the present place on this person's way
-    is_aside: bool = False  # at the place aside, from where any call leads back
+    is_aside: bool = False  # at the place aside, from where any call leads to the next place
     key: str = ""  # taken from the chest
 
 

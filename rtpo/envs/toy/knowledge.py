@@ -64,10 +64,10 @@ class Problem:
         """The distractor that the first search returns; None if it returns the fact."""
         if word_hash(self.key, "distracted", subject, relation) % 1000 >= 1000 * DISTRACTED:
             return None
-        chosen = word_hash(self.key, "distractor", subject, relation)
-        if chosen % 2:
-            return self.fact(subject, _other(RELATIONS, relation, chosen // 2))
-        return self.fact(_other(ENTITIES, subject, chosen // 2), relation)
+        number = word_hash(self.key, "distractor", subject, relation)
+        if number % 2:
+            return self.fact(subject, _other(RELATIONS, relation, number // 2))
+        return self.fact(_other(ENTITIES, subject, number // 2), relation)
 
     def search(self, subject: str, relation: str, *, again: bool) -> Fact:
         """The result of a search. again: the episode has searched for this before."""

@@ -1,7 +1,7 @@
-"""Luck, a setting of the toy tasks: it adds noise to the return, which no turn of the policy causes.
+"""Luck, a setting of the toy tasks: it adds noise that no turn of the policy causes to the return.
 
 After some turns the environment tosses a coin, which the policy does not see. Coins are part of the state: paths
-forked from one state share the coins tossed before the fork, and toss their own after it. A path's seed decides them.
+forked from one state share the coins tossed before the fork, and then toss their own. A path's seed decides its coins.
 """
 
 from dataclasses import dataclass, field
@@ -17,8 +17,8 @@ from rtpo.envs.episode import Answering
 
 @dataclass(frozen=True)
 class Luck:
-    """Which coins are tossed and what they are worth. More faces only make it rarer that two paths share a state after
-    a toss: the return's mean and variance stay the same."""
+    """Which coins are tossed and what they are worth. With more faces, fewer paths share a state after a toss.
+    The return's mean and variance do not depend on faces."""
 
     turns: tuple[Natural, ...] = ()  # a coin is tossed after each of these turns, counted from 0; empty: no luck
     size: Positive = 1.0  # reward of heads; that of a right answer is 1
@@ -38,11 +38,11 @@ class Luck:
         face = (stream_seed(path_seed, "luck", turn) + 1) % self.faces
         return face == 1 if self.faces == 2 else face
 
-    def reward(self, answer: float, coins: tuple[int, ...]) -> float:
+    def reward(self, answer_reward: float, coins: tuple[int, ...]) -> float:
         """The reward of the answer and the coins, as a share of the maximum. A coin that was not tossed, because the
         episode ended, counts with its mean, so a longer episode earns nothing extra."""
         earned = heads(coins) + (len(self.turns) - len(coins)) / 2
-        return (answer + self.size * earned) / (1 + self.size * len(self.turns))
+        return (answer_reward + self.size * earned) / (1 + self.size * len(self.turns))
 
 
 @dataclass(frozen=True)

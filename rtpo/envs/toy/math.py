@@ -87,7 +87,7 @@ class Problem:
         return evaluate(self.second(evaluate(self.first)))
 
     @property
-    def starts_right(self) -> bool:
+    def starts_on_right(self) -> bool:
         """Whether the right-hand operation comes first."""
         return "a" not in TEMPLATES[self.template].first.split()
 

@@ -53,7 +53,7 @@ class Problems(Generic[P]):
 
     def generate(self, split: str, count: int, seed: int) -> list[Task]:
         """Draw `count` different problems of a split. The same arguments give the same list, and a smaller `count` its
-        beginning. Raises ConfigError for an unknown split."""
+        beginning. Raises ConfigError as `draw_tasks` does."""
         rng = np.random.default_rng(seed)
 
         def draw(_: int) -> Task:

@@ -22,7 +22,7 @@ LENGTH = 8
 PLACES = len(ENTITIES) // LENGTH
 """number of places per turn"""
 NUMBERS = 100
-"""how many values the two numbers of a problem have"""
+"""a problem's two numbers are below this"""
 _QUESTION = re.compile(r" start (e\d{1,2}) from (\d{1,2}) (\d{1,2})")
 
 
