@@ -11,8 +11,7 @@ from rtpo.types import Rollout
 
 
 def call_audit(rollout: Rollout, replies: Sequence[str]) -> dict[str, Any] | None:
-    """Count what an episode's tool calls were like; None for an episode without a call. replies: the text of each
-    turn."""
+    """Facts about an episode's tool calls; None for an episode without a call. replies: each turn's text."""
     calling_turns = [index for index, turn in enumerate(rollout.turns) if turn.calls]
     if not calling_turns:
         return None

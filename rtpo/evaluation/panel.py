@@ -57,7 +57,7 @@ class EvaluateConfig:
     checkpoint: Text  # a run's folder, a Hugging Face model folder, or a server's address (`endpoint`)
     experiment_name: FolderName
     label: str | None  # of the checkpoint in the records; null makes one from its name
-    results: Text
+    results: Text  # the folder of all records
     data: Text  # the folder of prepared files
     limit: Count | None  # the most questions of each benchmark; null: all
     search: SearchSettings  # of all benchmarks with search
@@ -66,10 +66,10 @@ class EvaluateConfig:
     samples: UpToMillion  # rollouts a question
     ks: tuple[int, ...]  # of pass@k and pass^k
     batch: Count  # questions in flight
-    contexts: Natural  # the first questions of each benchmark whose whole text is recorded
+    contexts: Natural  # number of questions, the first of each benchmark, whose whole text is recorded
     rollout_context: RolloutContext
     decoding: SamplingConfig
-    machine: str | None  # verl serves the model on this profile, such as a100x8; null: this process decodes
+    machine: str | None  # the profile on which verl serves the model, such as a100x8; null: this process decodes
     endpoint: EndpointSettings
     benchmarks: dict[str, TaskConfig]  # by name in configs/benchmarks/; each evaluates its held-out set
 
