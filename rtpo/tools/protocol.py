@@ -21,7 +21,7 @@ CUT = Message("tool", "Error: the reply was cut at its token limit.")
 _DECODER = json.JSONDecoder()
 _TAG, _CLOSED = re.compile(rf"{OPEN}\s*|{CLOSE}"), re.compile(rf"\s*{CLOSE}")
 _CHUNK = 1 << 16
-"""number of characters to decode first. For each invalid call, the decoder counts all lines of the text it was given. So
+"""characters to decode first. For each invalid call, the decoder counts all lines of the text it was given. So
 without this limit, a long reply with many invalid calls would take quadratic time"""
 _LONGEST_QUOTE = 200
 DEEPEST = 20
