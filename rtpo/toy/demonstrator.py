@@ -1,4 +1,4 @@
-"""Plays episodes of a demonstrator, an imperfect solver of a toy task. A model is warm-started on these episodes.
+"""Plays episodes of a demonstrator, an imperfect solver of a task. A model is warm-started on these episodes.
 
 Each task's `*_demonstrator` module defines what its solver believes, replies and gets wrong.
 """
@@ -15,7 +15,7 @@ Belief = TypeVar("Belief")
 
 @dataclass(frozen=True, slots=True)
 class DemonstratedTurn:
-    """A reply in canonical text, with its stop token, and the messages that answer it (none after the last reply)."""
+    """A reply, and the messages that answer it (none after the last reply). A toy task's reply has its stop token."""
 
     reply: str
     feedback: tuple[Message, ...]

@@ -1,8 +1,8 @@
 """An imperfect solver of the toy keys.
 
 It asks the right person most of the time, but has wrong habits at some crossings and at the chest. There its most
-likely choice is a wrong person. A greedy model that imitates it is wrong there too, so lowering the entropy of its
-policy does not help.
+likely choice is a wrong person. A greedy model that imitates the solver is wrong there too. So a policy of lower
+entropy does not help.
 """
 
 from dataclasses import dataclass, replace

@@ -1,9 +1,9 @@
 """An imperfect solver of the toy knowledge task.
 
-It searches for the relations one after another and then answers. At each turn it may slip in one of several ways, and
-it sometimes believes distractors. So a model that imitates it succeeds now and then. There are two kinds: NOVICE slips
-often; WITH_HABITS slips less but has wrong habits. A model imitates these at any temperature, so lowering the entropy
-of its policy is not enough to solve the task.
+It searches for the relations one after another and then answers. It may slip at each turn, and it sometimes believes
+distractors. So a model that imitates it succeeds now and then. There are two kinds: NOVICE slips often; WITH_HABITS
+slips less but has wrong habits. A model imitates the habits at any temperature. So a policy of lower entropy is not
+enough to solve the task.
 """
 
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
 """An imperfect solver of the toy math task.
 
-It does the two operations in turn and then answers. At each turn it may slip in one of several ways, so a model that
+It does the two operations in turn and then answers. At each turn it may slip in one of several ways. So a model that
 imitates it succeeds now and then and has something to learn.
 """
 
@@ -17,7 +17,8 @@ from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 
 LEFT_TO_RIGHT = next(index for index, template in enumerate(TEMPLATES) if template.question == "a s b * c")
-FIRST, SECOND, ANSWER = 0.25, 0.25, 0.17
+"""index of the template whose questions it may misread from left to right"""
+FIRST_SLIPS, SECOND_SLIPS, ANSWER_SLIPS = 0.25, 0.25, 0.17
 """rates of slips at a turn that should do the first operation, the second, or answer"""
 MISREADS = 0.6
 """how often it does a sum or difference before the product to its right. Above one half, so that lowering the entropy
@@ -116,9 +117,9 @@ def _slip_in_answer(belief: _Belief, rng: np.random.Generator) -> str:
 def _reply(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Belief]:
     operation = belief.next_operation
     if operation is None:
-        slips = rng.random() < ANSWER
+        slips = rng.random() < ANSWER_SLIPS
         return _slip_in_answer(belief, rng) if slips else _answer(belief, belief.done[-1][1]), belief
-    if rng.random() < (SECOND if belief.done else FIRST):
+    if rng.random() < (SECOND_SLIPS if belief.done else FIRST_SLIPS):
         return _slip_in_call(belief, operation, rng)
     return _call(belief, operation), belief
 

@@ -31,14 +31,14 @@ class Recipe:
     settings: WarmStart
     demonstrate: Callable[..., Awaitable[Demonstration]]  # plays an episode: (task, env, rng, max_turns)
     max_turns: int  # K
-    turns: int  # a demonstration has at least this many on average: decides how many episodes to play
+    turns: int  # least mean number of turns of a demonstration; decides how many episodes to play
     words: tuple[str, ...] = TOY_WORDS  # all words of demonstrator and environment, in the order of their ids
     architecture: Mapping[str, Any] = field(default_factory=lambda: ARCHITECTURE)
     starts: tuple[str, ...] = ()  # shipped models to start from (the seed chooses one); empty: random weights
-    decided: Mapping[str, Settings] = field(default_factory=dict)  # by name, task settings to measure turns under
+    decided: Mapping[str, Settings] = field(default_factory=dict)  # by name, task settings to measure the turns with
 
 
 def recipes() -> dict[str, Recipe]:
-    """All recipes by name. The recipe of a shipped model has its folder's name without `warm_start_` and seed."""
+    """All recipes by name. The folder of a shipped model is warm_start_<recipe>, with _<seed> unless the seed is 0."""
     files = sorted(Path(__file__).parent.glob("*_demonstrator.py"))
     return {name: recipe for file in files for name, recipe in import_module(f"rtpo.toy.{file.stem}").RECIPES.items()}

@@ -47,7 +47,7 @@ class TurnRecord:
     paths: int  # of each problem
     deviation: float  # the return's standard deviation within a problem
     left: list[float]  # f_k
-    reached: list[float] | None = None
+    reached: list[float] | None = None  # this and the next two as in `TurnMeasures`
     ties: list[float] | None = None
     recurring: list[float] | None = None
 
@@ -58,13 +58,13 @@ class WarmStartRecord:
 
     settings: WarmStart
     held_out: HeldOut
-    demonstrator_success: float  # share of its episodes
+    demonstrator_success: float  # share of the demonstrations that solve their problem
     parameters: int  # of the model
     training_cpu_seconds: float
     sha256: Mapping[str, str]  # of the folder's other files
     versions: Mapping[str, str]  # of the libraries
     loss: list[tuple[int, float]]  # step, and mean loss since the previous entry in nats per token
-    decided: Mapping[str, TurnRecord] | None = None  # by task settings; None: not measured
+    decided: Mapping[str, TurnRecord] | None = None  # by name, as `Recipe.decided`; None: not measured
 
 
 _RECORD = TypeAdapter(WarmStartRecord)

@@ -1,6 +1,6 @@
 """The toy tasks' tokenizer: one token per word, lossless on canonical text, with a Qwen3-like chat template.
 
-Canonical text has one space before each ordinary word and none around the tags, the newline, `\\boxed{` and `}`:
+Canonical text has one space before each ordinary word and none before tags, newlines, `\\boxed{` and `}`:
 
     <|im_start|> user\\n compute 12 + 5 * 3<|im_end|>\\n<|im_start|> assistant\\n<think> first 5 * 3</think>
 """

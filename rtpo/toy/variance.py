@@ -1,8 +1,8 @@
 """Measures which turns of a toy task decide the return, before training.
 
-f_k is the share of the return's variance that turn k and later turns cause; V(S_k), the mean return from S_k, has the
-rest. A path and another one forked from its S_k have independent returns given S_k. So the covariance of the two
-returns, within a prompt, is the variance of V(S_k).
+f_k is the share of the return's variance that turn k and later turns cause. The rest is the variance of V(S_k), the
+mean return from S_k. Given S_k, a path and a fork from its S_k have independent returns. So the covariance of the two
+returns, within a problem, is the variance of V(S_k).
 """
 
 from collections import Counter
@@ -21,22 +21,20 @@ PROBLEMS, PATHS = 32, 8
 
 @dataclass(frozen=True)
 class TurnMeasures:
-    """What was measured. Lists have one entry for each turn k; `ties` and `recurring` are NaN if no path reached it."""
+    """The measures. Lists have one entry per turn. `ties` and `recurring` are NaN for turns that no path reached."""
 
-    deviation: float  # the return's standard deviation within a prompt
+    deviation: float  # the return's standard deviation within a problem
     left: list[float]  # f_k, 1 at the first turn
     reached: list[float]  # share of the paths that reach turn k
     ties: list[float]  # share of pairs of continuations of one S_k with equal returns
-    recurring: list[float]  # share of the paths at turn k whose S_k another path of the prompt has too
+    recurring: list[float]  # share of the paths at turn k whose S_k another path of the problem has too
 
 
 def measure_turns(
     play_paths: Callable[[Sequence[Plan]], list[Rollout]], tasks: Sequence[Task], max_turns: int
 ) -> TurnMeasures:
     """Play PATHS paths per task, and one fork from each later boundary of each path.
-
-    play_paths: plays the plans' episodes.
-    """
+    play_paths: plays the plans' episodes."""
     paths = play_paths([Plan(f"{task.uid}.{i}", task, Role.TRUNK) for task in tasks for i in range(PATHS)])
     returns = np.array([path.reward for path in paths])
     variance = _covariance(returns, returns)
@@ -56,7 +54,7 @@ def measure_turns(
 
 
 def _covariance(returns: npt.NDArray[np.float64], other_returns: npt.NDArray[np.float64]) -> float:
-    """The unbiased covariance within prompts. Inputs have PATHS entries for each prompt, one prompt after another."""
+    """The unbiased covariance within problems. Inputs have PATHS entries per problem, one problem after another."""
     first, second = (values.reshape(-1, PATHS) for values in (returns, other_returns))
     products = (first - first.mean(axis=1, keepdims=True)) * (second - second.mean(axis=1, keepdims=True))
     return float(products.sum() / (len(first) * (PATHS - 1)))

@@ -1,7 +1,7 @@
 """An imperfect solver of the toy walk.
 
 At most places it mostly asks the right person. At places with a wrong habit, its most likely choice is a wrong person.
-There even a greedy model that imitates it is wrong, so lowering the entropy of its policy does not help.
+There even a greedy model that imitates the solver is wrong. So a policy of lower entropy does not help.
 """
 
 from dataclasses import dataclass, replace

@@ -47,10 +47,10 @@ SHIPPED = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """c_k followed by u_k; the first `context` ids carry no loss."""
+    """c_k followed by u_k. Only u_k carries loss."""
 
     ids: Ids
-    context: int
+    context_length: int  # of c_k
 
 
 def build_config(tokenizer: PreTrainedTokenizerFast, architecture: Mapping[str, Any] = ARCHITECTURE) -> Qwen3Config:
@@ -142,7 +142,7 @@ def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStar
             ids = _padded([sample.ids for sample in batch])
             trained = torch.zeros_like(ids, dtype=torch.bool)
             for row, sample in enumerate(batch):
-                trained[row, sample.context : len(sample.ids)] = True
+                trained[row, sample.context_length : len(sample.ids)] = True
             logits = model(input_ids=ids).logits[:, :-1][trained[:, 1:]]
             loss = F.cross_entropy(logits, ids[trained])
             optimizer.zero_grad()
@@ -157,7 +157,8 @@ def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStar
 
 
 def local_engine(model: PreTrainedModel, stop_id: int, cache_tokens: int = 0, delay: float = 0.0) -> BatchingEngine:
-    """An engine that runs the embedded decoder in this process, in the model's precision."""
+    """An engine that runs the embedded decoder in this process, in the model's precision.
+    cache_tokens: as in `Decoder`. delay: as in `BatchingEngine`."""
     decoder = Decoder(model.config, {stop_id}, cache_tokens, model.dtype)
     decoder.load(model.state_dict().items(), version=0)
 

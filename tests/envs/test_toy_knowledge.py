@@ -66,8 +66,8 @@ def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
         (rollout,) = episodes(script, [Plan("t", task, Role.EVAL)], **world)
         assert rollout.grade == shown.grade
         for turn, sample in zip(rollout.turns, toy.turn_samples(shown, TOKENIZER, CHAT, mode), strict=True):
-            assert np.array_equal(turn.context_ids, sample.ids[: sample.context])
-            assert np.array_equal(turn.output_ids, sample.ids[sample.context :])
+            assert np.array_equal(turn.context_ids, sample.ids[: sample.context_length])
+            assert np.array_equal(turn.output_ids, sample.ids[sample.context_length :])
 
 
 def test_the_shipped_checkpoint_does_as_recorded() -> None:

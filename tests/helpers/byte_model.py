@@ -74,7 +74,7 @@ def trace_samples(parts: Sequence[Part], tokenizer: PreTrainedTokenizerFast) -> 
     for demonstration in asyncio.run(demonstrate_all()):
         stripped = list(turn_samples(demonstration, tokenizer, chat, "strip_think"))
         whole = list(turn_samples(demonstration, tokenizer, chat, "full"))
-        samples += [Sample(whole[-1].ids, whole[0].context), *stripped[1:]]
+        samples += [Sample(whole[-1].ids, whole[0].context_length), *stripped[1:]]
     return [samples[place] for place in generator(SEED, "samples").permutation(len(samples))]
 
 
