@@ -2,7 +2,7 @@
 
 The order is fixed: split into mini-batches of whole groups, normalise the weights of each mini-batch, then drop rows
 without a gradient. A tied row (all advantages 0) has none, unless the loss has a KL or trains ties. Dropped rows count
-in the denominator of the mean of eq. per-turn-obj. So an update's size does not depend on whether they are dropped.
+in the denominator of the mean of eq. per-turn-obj, so an update is as large as if they were computed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,9 +19,9 @@ from rtpo.verbs import Loss
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """Rows laid end to end, nnz ids in all.
+    """Rows laid end to end, n ids in all.
 
-    ids, mask, advantage, weight, old_logprobs: [nnz]; all but ids are 0 where mask is False. If old_logprobs is None,
+    ids, mask, advantage, weight, old_logprobs: [n]; all but ids are 0 where mask is False. If old_logprobs is None,
         the optimizer step uses the log-probs of its own forward pass. They are of the weights before the step.
     lengths: [rows], the number of ids of each row, in the caller's order.
     """

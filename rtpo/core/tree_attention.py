@@ -114,13 +114,11 @@ def attend(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Consecutive nodes of a tree down to a leaf, each a child of the one before. keys: all nodes that they attend to:
-    their ancestors, then the run itself; None if there are no ancestors. mask: [1, 1, size, keys], true where a node
-    attends."""
+    """Consecutive nodes of a tree down to a leaf, each a child of the one before."""
 
-    size: int
-    keys: Tensor | None
-    mask: Tensor | None
+    size: int  # number of nodes
+    keys: Tensor | None  # the run's ancestors, then its nodes; None without ancestors
+    mask: Tensor | None  # [1, 1, size, keys], true where a node attends; None without ancestors
 
     def select(self, x: Tensor, own: slice) -> Tensor:
         """The keys or values that the run's nodes attend to. own: the slice of the run's nodes."""

@@ -24,16 +24,12 @@ BREAK_EVEN = 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tree:
-    """Prefix trees of rows, one after another, in depth-first order: `len(ids)` nodes.
-
-    depth, end: [nodes], a node's place in its rows, and the node after its last descendant. Node q attends to node k if
-        k <= q < end[k]. path: [ids of all rows], the node of each id, row after row in the caller's order.
-    """
+    """Prefix trees of rows, one after another, in depth-first order: `len(ids)` nodes."""
 
     ids: Ids
-    depth: Indices
-    end: Indices
-    path: Indices
+    depth: Indices  # [nodes], the node's place in its rows
+    end: Indices  # [nodes], the node after the last descendant; node q attends to node k if k <= q < end[k]
+    path: Indices  # [ids of all rows], the node of each id, row after row in the caller's order
 
 
 def tree(rows: Sequence[Ids]) -> Tree:

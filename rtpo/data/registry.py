@@ -1,6 +1,6 @@
 """The registry of the paper's data sets, read from registry.yaml.
 
-An entry has a commit or checksum only if we saw the file, otherwise `unverified`. In that case the manifest records the
+Where we did not see the file, an entry has `unverified` for its commit or checksum. The manifest then records the
 checksum of the first download. Later downloads must have this checksum (docs/run/data.md).
 """
 

@@ -17,7 +17,7 @@ class TokenScores:
 
     logprobs: Floats
     entropy: Floats  # empty for the reference policy
-    computed_tokens: int  # by the forward pass, shared prefixes once; 0 for scores of an optimizer step
+    computed_tokens: int  # computed by the forward pass, each shared prefix once; 0 for scores of a step
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ class _Rows:
         return own.add_(self._from_grid(shared)).view(len(q), -1)
 
     def _to_grid(self, x: Tensor) -> Tensor:
-        """[B * kv heads, heads of each, n] -> [L * kv heads, width * heads of each, n]."""
+        """[B * kv heads, heads per kv head, n] -> [L * kv heads, width * heads per kv head, n]."""
         kv_heads = self.keys.shape[2]
         x = x.unflatten(0, (-1, kv_heads))
         if self.place is not None:
@@ -224,8 +224,8 @@ class Decoder:
     def load(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Take a full set of weights under their Hugging Face names, of any float type, and empty the prompt cache.
 
-        With tied embeddings `lm_head.weight` may be absent. Each tensor is copied as it comes. Raises DataError for a
-        missing, unknown or misshapen one; the decoder then refuses to generate until a `load` succeeds.
+        With tied embeddings `lm_head.weight` may be absent. Each tensor is copied as it comes. Raises DataError as
+        `Transformer.load` does; the decoder then refuses to generate until a `load` succeeds.
         """
         self._version = None
         self.reset_cache()

@@ -67,7 +67,7 @@ class Sampler:
 def _inverted(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Draw an index from weights [B, n] by inverting their running sum at `uniform` [B, 1], in [0, 1 - 2**-52].
 
-    Returns, each [B, 1], the index and the place of the target within its weight, as a share in [0, 1).
+    Returns the index [B, 1], and where within the index's weight the sum was met [B, 1], as a share in [0, 1).
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     target = uniform * cumulative[:, -1:]

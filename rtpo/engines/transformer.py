@@ -97,7 +97,7 @@ class _Layer(NamedTuple):
     q_norm: Tensor | None
     k_norm: Tensor | None
     qk_scale: Tensor
-    """[heads of q and k, D] `q_norm` with the attention scale, and `k_norm`; computed by `load`"""
+    """[heads + kv heads, D]: `q_norm` times the attention scale, then `k_norm`; computed by `load`"""
     output: Tensor
     output_bias: Tensor | None
     mlp_norm: Tensor

@@ -32,7 +32,7 @@ class Env(Protocol):
     """
 
     path_seed: int | None
-    """seed of the path's random draws, unique to it and set before `reset` or `restore`; None in an evaluation, where
+    """seed of this path's random draws alone, set before `reset` or `restore`. It is None in an evaluation, where
     `toy.luck` tosses no coins"""
 
     async def reset(self, task: Task) -> Opening:

@@ -1,7 +1,7 @@
 """Runs the airline tools on a copy-on-write view of the package's database.
 
 The base database is loaded once and never changes. A state is the tuple of records that differ from the base. A tool
-that may write gets tables that copy a record when it is first read. The records that differ after the call are the new
+that may write gets tables that copy each record on its first read. The records that differ after the call are the new
 state, even if the call failed half-way.
 """
 

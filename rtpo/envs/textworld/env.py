@@ -29,7 +29,7 @@ VERBS: Final = frozenset(
     | {"go", "n", "e", "s", "w", "north", "east", "south", "west"}
     | {"take", "get", "pick", "drop", "put", "insert", "open", "close", "lock", "unlock", "eat"}
 )
-"""allowed first words of a command; none of them controls the interpreter, as `save` and `restart` do"""
+"""allowed first words of a command, without those that control the interpreter, such as `save` and `restart`"""
 NO_COMMAND: Final = ""
 """sent to the game for a reply without a command; the game then asks for one"""
 _COMMAND = re.compile(r"[a-z0-9][a-z0-9' -]{0,99}")

@@ -1,6 +1,6 @@
-"""The toy keys: a house in which each call decides the next place, and the first call also which calls are right later.
+"""The toy keys: a house in which each call decides the next place.
 
-In the hall stand a keeper and a guide. The first call names the one to ask for the way.
+In the hall stand a keeper and a guide. The first call names the one to ask, and so decides which later calls are right.
 
 - The keeper's way is long: a crossing, a chest and two more crossings. At the chest a call takes one person's key. The
   gate at the end opens only to one key, which depends on the keeper.

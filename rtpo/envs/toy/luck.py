@@ -1,4 +1,4 @@
-"""Luck, a setting of the toy tasks: it adds noise that no turn of the policy causes to the return.
+"""Luck, a setting of the toy tasks. It adds noise to the return, whatever the policy does.
 
 After some turns the environment tosses a coin, which the policy does not see. Coins are part of the state: paths
 forked from one state share the coins tossed before the fork, and then toss their own. A path's seed decides its coins.
