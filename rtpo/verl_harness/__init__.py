@@ -11,6 +11,7 @@ settings        verl's own config tree, composed and checked; names of its socke
 engines         engine clients: the embedded servers, verl's vLLM servers
 backend         worker group and engine as `rtpo.harness.harness` drives them
 session         one Ray start, a live backend and a tracker from a run's configuration
+memory          gives freed memory back to the system
 stock           additions that stock verl needs on a CPU, for the benchmark against it
 """
 

@@ -1,6 +1,6 @@
-"""verl as the harness's backend: one Ray start, one worker group, one rollout engine, on CPU or CUDA alike.
+"""verl as the harness's backend: one worker group and one rollout engine, on CPU or CUDA alike.
 
-The profile decides the platform: `cpu` brings the plugin and the embedded server, `cuda` is verl's FSDP2 and vLLM.
+The profile decides the platform, and the engine: the embedded server or vLLM. verl's FSDP2 trains on both platforms.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ from rtpo.verl_harness.worker import AgentWorker
 
 POOL = "policy"
 WARM_LENGTHS = (24, 96, 384, 1024)
-"""row lengths for warming up: below one FlexAttention block of 128 nodes, then of more and more blocks"""
+"""row lengths for warming up. The first fits one FlexAttention block of 128 nodes, others need more and more blocks"""
 
-# for nested tensors torch logs a renamed function, once a process
+# hides what torch logs once per process for nested tensors: that a function has another name
 logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
 
 
@@ -52,9 +52,9 @@ class VerlBackend:
         self._settings = settings
         self.has_reference = with_reference
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
-        self._limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
+        self._token_limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
         model_config = omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config
-        # on a CPU attention does not cost more in a larger tree: a row's own nodes attend only to its path
+        # on a CPU attention costs no more in a larger tree, since a node attends only to its own path
         self._break_even = BREAK_EVEN * int(model_config.hidden_size) if settings.trainer.device == "cuda" else 2**40
         self._rows_apart = why_not_trees(model_config) is not None
         self._is_rotary = getattr(model_config, "rope_parameters", None) is not None
@@ -79,11 +79,11 @@ class VerlBackend:
         if not self._is_embedded:
             ray.get(started)  # vLLM measures the memory that the trainer leaves
         with redirect_stdout(StringIO()):  # it prints its servers' names
-            self._servers = self._manager.create(config=settings, worker_group=self._workers)
+            self._server_manager = self._server_manager_class.create(config=settings, worker_group=self._workers)
         ray.get(started)
         checkpoint_engine = omega_conf_to_dataclass(settings.actor_rollout_ref.rollout.checkpoint_engine)
-        self._replicas = self._servers.get_replicas()
-        self._sync = CheckpointEngineManager(checkpoint_engine, self._workers, self._replicas)
+        self._replicas = self._server_manager.get_replicas()
+        self._weight_sync = CheckpointEngineManager(checkpoint_engine, self._workers, self._replicas)
         self.engine = self._connect()
         if self._is_embedded:
             # waits until the servers are up; otherwise a run's first synchronisation would
@@ -93,20 +93,20 @@ class VerlBackend:
 
     def warm_up(self) -> None:
         """Run forward and backward passes over forked rows of several lengths and discard the results. This compiles
-        CUDA's kernels for prefix trees, a minute for each kind, before any timing starts."""
+        CUDA's kernels for prefix trees before any timing starts. Each kind of kernel takes a minute."""
         for length in WARM_LENGTHS:
             packed = forked_rows(self.ranks, length)
             self.score(packed)
             self._workers.warm_up(self._training_batch(packed, self._deal(packed), None, TokenClip()))
 
     def _free_the_device(self) -> None:
-        """Before training, let a vLLM that shares the GPU release its memory."""
+        """Let an engine that shares the trainer's device release its memory, until the next push gives it weights."""
         if self._settings.actor_rollout_ref.rollout.free_cache_engine and self.is_serving:
-            self._sync.sleep_replicas()
+            self._weight_sync.sleep_replicas()
             self.is_serving = False
 
     @property
-    def _manager(self) -> type[LLMServerManager]:
+    def _server_manager_class(self) -> type[LLMServerManager]:
         if self._is_embedded:
             return rollout_server.EmbeddedServers
         from rtpo.verl_harness.vllm_server import VllmServers  # needs vLLM, which a CPU install lacks
@@ -118,7 +118,7 @@ class VerlBackend:
             delay = self._settings.actor_rollout_ref.rollout.engine_kwargs.embedded.delay
             return embedded_engine([replica.server_handle for replica in self._replicas], delay)
         config = omega_conf_to_dataclass(self._settings.actor_rollout_ref.model)
-        return VllmEngine(self._servers.get_client(), int(config.tokenizer.eos_token_id))
+        return VllmEngine(self._server_manager.get_client(), int(config.tokenizer.eos_token_id))
 
     @property
     def _is_embedded(self) -> bool:
@@ -176,14 +176,14 @@ class VerlBackend:
     def push(self, version: int) -> None:
         self._free_the_device()
         with ray_failures("the synchronisation"):
-            if self._is_embedded or self._sync.backend != "naive":
-                self._sync.update_weights(version)
-            else:  # verl's manager would wait for ever for a vLLM that failed to load them
-                calls = self._workers.update_weights(global_steps=version, mode=self._sync.backend)
+            if self._is_embedded or self._weight_sync.backend != "naive":
+                self._weight_sync.update_weights(version)
+            else:  # verl's manager would wait for ever for a vLLM that failed to load weights
+                calls = self._workers.update_weights(global_steps=version, mode=self._weight_sync.backend)
                 wait_for_weights(calls, [server for replica in self._replicas for server in replica.servers])
             self.is_serving = True
             if not self._is_embedded:
-                # versions come back with every output; a cache that is not emptied raises StaleEngine
+                # no check here: every output has its version, and a cache that is not emptied raises StaleEngine
                 asyncio.run(_clear_caches(self._replicas))
                 return
         for state in self.engine_states():
@@ -209,7 +209,7 @@ class VerlBackend:
         self._workers.restart(settings.actor_rollout_ref.actor.optim)
 
     def close(self) -> None:
-        """End the worker and engine processes and release their resources in Ray."""
+        """End the worker and engine processes. Raises MachineError if Ray does not release their resources."""
         for actor in [*self._workers.workers, *(server for replica in self._replicas for server in replica.servers)]:
             ray.kill(actor)
         pools: Any = self._pool.pgs
@@ -261,7 +261,7 @@ class VerlBackend:
     def _deal(self, packed: Packed, together: int = 1, *, apart: bool = False) -> Dealt:
         rows = np.split(packed.ids, np.cumsum(packed.lengths)[:-1])
         apart = apart or self._rows_apart
-        return deal(rows, self.ranks, self._limit, break_even=self._break_even, together=together, apart=apart)
+        return deal(rows, self.ranks, self._token_limit, break_even=self._break_even, together=together, apart=apart)
 
     def _batch(
         self, packed: Packed, dealt: Dealt, fields: Mapping[str, np.ndarray] | None = None, **settings: Any
@@ -321,7 +321,7 @@ def _trained(output: Any, field: str, packed: Packed, dealt: Dealt) -> Floats:
 
 
 def _spread(trained: Floats, packed: Packed) -> Floats:
-    """[nnz]: values of trained ids at their places, 0 elsewhere."""
+    """One value for each of the batch's ids: those of trained ids, and 0 for the rest."""
     values = np.zeros(len(packed.ids), np.float32)
     values[packed.mask] = trained
     return values

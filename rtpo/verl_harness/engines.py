@@ -20,7 +20,7 @@ STOP_REASONS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
 
 
 def embedded_engine(servers: Sequence[Any], delay: float) -> BatchingEngine:
-    """The embedded servers as one engine; a route stays on one server. delay: as in BatchingEngine."""
+    """The embedded servers as one engine. Requests of one `route` go to one server. delay: as in BatchingEngine."""
 
     async def call(requests: list[Request]) -> list[Generation]:
         shares: dict[int, list[int]] = {}
@@ -43,8 +43,8 @@ def embedded_engine(servers: Sequence[Any], delay: float) -> BatchingEngine:
 class VllmEngine:
     """One asynchronous request a turn through verl's client, to `vllm_server.VllmServer`; vLLM batches them itself.
 
-    Only `stop_id` ends a turn, whatever the model's generation config names. vLLM checks the id before the limit, so a
-    stop id in the last position that `max_tokens` allows is STOP, as in `rtpo.engines.decoder`.
+    Only `stop_id` ends a turn, whatever the model's generation config names. vLLM checks the id before the limit. So
+    a stop id in the last position that `max_tokens` allows is STOP, as in `rtpo.engines.decoder`.
     """
 
     def __init__(self, client: LLMServerClient, stop_id: int) -> None:
@@ -87,7 +87,7 @@ class VllmEngine:
 def largest_logprobs(positions: Sequence[Mapping[int, Any]], count: int) -> Floats:
     """The largest log-probs: [len(positions), count], descending, -inf where a position has fewer.
 
-    positions: for each, vLLM's `Logprob`s by token id: the `count` largest ones, and the sampled token's.
+    positions: vLLM's `Logprob`s of each position, by token id. They are the `count` largest and the sampled token's.
     """
     values = np.full((len(positions), count), -np.inf, np.float32)
     for row, position in zip(values, positions, strict=True):
@@ -99,22 +99,22 @@ def largest_logprobs(positions: Sequence[Mapping[int, Any]], count: int) -> Floa
 def wait_for_weights(calls: Sequence[Any], servers: Sequence[Any], every: float = 5.0) -> None:
     """Wait until the trainer's workers have sent their weights to the `VllmServer`s.
 
-    calls: Ray's references to the workers' calls. servers: asked for failures at intervals of `every` seconds, since
-    verl's sender waits for ever for a vLLM that failed to take weights. Raises InfrastructureError for a failed server,
-    and what a worker raised.
+    calls: Ray's references to the workers' calls. servers: checked for failures at intervals of `every` seconds. verl's
+    sender itself waits for ever for a vLLM that failed to take weights. Raises a failed server's InfrastructureError,
+    or a worker's own error.
     """
     waiting = list(calls)
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=every)
-        ray.get(done)  # raises a failed worker's error; the others would wait for that worker
+        ray.get(done)  # raises a worker's error now: the remaining workers would wait for that worker
         if waiting:
             ray.get([server.check_workers.remote() for server in servers])
 
 
 @contextmanager
 def first_error() -> Iterator[None]:
-    """Raise the error that came before a BufferError in its place. When a transfer of weights fails, verl closes shared
-    memory that is still in use, and Python answers with a BufferError."""
+    """In place of a BufferError, raise the error that caused it. When a transfer of weights fails, verl closes shared
+    memory that is still in use. Python then raises a BufferError."""
     try:
         yield
     except BufferError as error:

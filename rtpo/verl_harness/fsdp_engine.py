@@ -1,18 +1,18 @@
-"""Our changes to verl's FSDP2 engine, on CPU and CUDA alike. Workers import this module through
-`actor_rollout_ref.model.external_lib`, which makes the changes.
+"""Our changes to verl's FSDP2 engine, on CPU and CUDA alike. Importing this module makes the changes. Workers import it
+through `actor_rollout_ref.model.external_lib`.
 
 - Rows are computed as prefix trees (`rtpo.core.trees`), in micro-batches of trees of similar size. verl computes every
-  row whole. Its micro-batches mix lengths and are padded to the longest row, far beyond
-  `ppo_max_token_len_per_gpu` tokens, and they refuse a row longer than that.
+  row whole and mixes lengths in a micro-batch. The padding to the longest row can exceed `ppo_max_token_len_per_gpu`
+  tokens by far. verl refuses a row of more tokens than this limit.
 - Log-probs, entropies and the output layer are computed for trained ids only; other ids have 0. Without verl's fused
-  kernels the output layer is computed in chunks (`rtpo.core.output_layer`), so that all logits never exist at once.
-  Models that may change logits after it are the exception.
+  kernels the output layer is computed in chunks (`rtpo.core.output_layer`), which saves memory. All logits at once
+  exist only for models that may change them after this layer.
 - A schedule keeps its last learning rate after its end, since a run's last updates may come later. verl's cosine would
   rise again. The learning rate reported for a step is the one that it used; verl reports the next step's.
-- The output layer is part of the model's outermost FSDP group. verl gives an untied one its own group, and the fused
-  kernels would find its weight sharded.
-- A save's folder is made without a lock. verl leaves a lock file in the temporary folder for each save, which locks
-  nothing: its name is a hash that differs between processes.
+- The output layer is part of the model's outermost FSDP group. verl gives an untied output layer its own group. The
+  fused kernels would then find its weight sharded.
+- A save's folder is made without a lock. verl leaves a lock file in the temporary folder for each save. The file locks
+  nothing, since processes hash the folder to different names.
 """
 
 import os
@@ -37,8 +37,8 @@ _verl_schedule = fsdp.FSDPEngine._build_lr_scheduler
 
 
 def micro_batches(data: TensorDict, *arguments: Any, **named: Any) -> tuple[Any, Any]:
-    """In place of verl's: divide rows into the micro-batches that the driver chose. All ranks have the same number,
-    since FSDP gathers weights for each. Rows without the driver's choice, of stock verl, are left to verl."""
+    """In place of verl's: divide rows into the micro-batches that the driver chose. All ranks have equally many, since
+    FSDP gathers weights in each. In stock verl the driver chooses none; verl then divides the rows."""
     if not _is_dealt(data):
         return _verl_micro_batches(data, *arguments, **named)
     batch = data["batch"].cpu()
@@ -75,7 +75,7 @@ def tree_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str, Any], d
 def tree_outputs(
     engine: Any, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
 ) -> dict[str, torch.Tensor]:
-    """In place of verl's: log-probs and entropies of trained ids, each at the position before its id, else 0."""
+    """In place of verl's: log-probs and entropies of trained ids, at the positions before them. 0 elsewhere."""
     if not _is_dealt(micro_batch):
         return _verl_outputs(engine, output, output_args, micro_batch, logits_processor_func)
     entropies = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)

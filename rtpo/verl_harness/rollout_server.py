@@ -1,7 +1,7 @@
 """The embedded rollout server: `rtpo.engines.decoder.Decoder` behind verl's rollout interface.
 
-Three parts, as verl wants them: a server actor that generates, a replica that launches it, and an adapter that sits in
-the trainer's worker and carries weights to it. Registered under the name `embedded`.
+verl requires three parts: a server actor that generates, a replica that launches the server, and an adapter in the
+trainer's worker that sends weights to the server. This module registers them under the name `embedded`.
 """
 
 import os
@@ -36,13 +36,13 @@ class EngineState:
 
 
 class EmbeddedServer:
-    """One engine process. Turns come in lists (`generate_many`), so that one call carries a whole batch."""
+    """One engine process. `generate_many` takes a list of requests, so that one call carries a whole batch."""
 
     def __init__(
         self, model_path: str, seed: int, threads: int, cache_tokens: int, max_tokens: int, dtype: str
     ) -> None:
         torch.set_num_threads(threads)
-        # one id, of the tokenizer; a model's config may name several that end a turn
+        # only the tokenizer's id; a model's config may name several that end a turn
         stop_id = int(AutoTokenizer.from_pretrained(model_path).eos_token_id)
         config, torch_dtype = AutoConfig.from_pretrained(model_path), PrecisionType.to_dtype(dtype)
         self._decoder = Decoder(config, {stop_id}, cache_tokens, torch_dtype)
@@ -58,7 +58,7 @@ class EmbeddedServer:
         return EngineState(decoder.version, decoder.cached_prompts, decoder.prefilled_tokens, decoder.requested_tokens)
 
     async def checksum(self) -> str:
-        """Of the weights; a second for a hundred million parameters."""
+        """A checksum of the weights. It takes a second for a hundred million parameters."""
         return self._decoder.weight_checksum()
 
     async def prefilled_tokens(self) -> int:

@@ -59,7 +59,7 @@ TOKEN_SOURCES = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 _started: tuple[Any, ...] | None = None
 """the machine that this process started Ray with, from the profile"""
 _open: "tuple[dict[str, Any], VerlBackend] | None" = None
-"""the live backend, after the settings that it cannot change"""
+"""the settings that the live backend cannot change, and the backend"""
 
 
 def open_backend(config: RunConfig) -> "VerlBackend":
@@ -67,7 +67,7 @@ def open_backend(config: RunConfig) -> "VerlBackend":
     optimizer and the run's name differ. On GPUs the old one ends first, since nothing else frees its pinned memory. On
     GPUs kernels are compiled here, before any timing starts.
 
-    Raises MachineError, DataError, ConfigError.
+    Raises ConfigError for settings, MachineError for the machine or Ray, and DataError for weights.
     """
     global _open
     settings = settings_of(config)
@@ -173,8 +173,8 @@ def _gpu_pins(file: str) -> dict[str, str]:
 
 
 def start_ray(profile: ProfileConfig) -> None:
-    """Start Ray on this machine, or join the cluster that RAY_ADDRESS names, once in a process. A Ray that is started
-    here listens only on the loopback address.
+    """Start Ray on this machine, or join the cluster that RAY_ADDRESS names. A later call restarts Ray only for
+    another machine. A Ray that is started here listens only on the loopback address.
 
     Raises MachineError, also for packages of a GPU profile that are not the pinned ones.
     """

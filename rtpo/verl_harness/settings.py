@@ -1,7 +1,7 @@
 """verl's own config tree: its `ppo_trainer` defaults with the run's `verl` key merged over them.
 
-Nothing unknown passes: a key that verl's YAML and its dataclasses do not have is refused by name. Nothing here needs
-Ray.
+A key that verl's YAML and its dataclasses do not have is refused by name. Only a mapping that is empty in verl's YAML
+may hold any key. Nothing here needs Ray.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ from rtpo.errors import ConfigError, MachineError
 LOOPBACK = "127.0.0.1"
 SHARED_MEMORY = Path("/dev/shm")
 SOCKETS = "RTPO_SOCKETS"
-"""environment variable with a word that makes the names of sockets for weights unique. verl names them after Ray's job
-id, which is the same in every new cluster, and clusters may share a node"""
+"""environment variable with a word that makes the names of weights' sockets unique. verl names them after Ray's job id.
+Every new cluster begins with the same id, and clusters may share a node"""
 
 
 def verl_settings(overrides: DictConfig) -> DictConfig:
@@ -76,8 +76,8 @@ def check_settings(settings: DictConfig) -> None:
 
 
 def fit_bucket(settings: DictConfig, model: str, megabytes: int | None) -> None:
-    """Set the size of the buckets that carry weights to vLLM's CPU build; None: that of the model's largest tensor.
-    Raises ConfigError if `megabytes` is too small, and MachineError if shared memory has too little room."""
+    """Set the size, in MiB, of the buckets that carry weights to vLLM's CPU build. None: the size of the largest
+    tensor. Raises ConfigError if `megabytes` is too small, and MachineError if shared memory has too little room."""
     rollout = settings.actor_rollout_ref.rollout
     key = "rollout.checkpoint_engine.update_weights_bucket_megabytes"
     from verl.utils.torch_dtypes import PrecisionType  # its import decides verl's platform

@@ -1,6 +1,6 @@
-"""What stock `verl.trainer.main_ppo` needs on a CPU besides the plugin. `external_lib` imports it in verl's processes.
+"""What stock `verl.trainer.main_ppo` needs on a CPU besides the plugin. verl's processes import it as `external_lib`.
 
-A process group with a backend torch accepts, and a reward that needs no tool.
+It has a process group with a backend that torch accepts, and a reward that needs no tool.
 """
 
 from functools import partial

@@ -28,7 +28,7 @@ from rtpo.errors import ConfigError, DataError, InfrastructureError, StaleEngine
 from rtpo.verl_harness.engines import largest_logprobs
 from rtpo.verl_harness.settings import unique_job_id
 
-AGAIN = "See the log in Ray's session folder, and start the run again to go on from its last save."
+REMEDY = "See the log in Ray's session folder, and start the run again to go on from its last save."
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def _engine_alive() -> Iterator[None]:
     try:
         yield
     except EngineDeadError as error:
-        raise InfrastructureError(f"vLLM's engine has ended: a process of it was killed or failed. {AGAIN}") from error
+        raise InfrastructureError(f"vLLM's engine has ended: a process of it was killed or failed. {REMEDY}") from error
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Watched:
 
 
 class WatchedEngine:
-    """vLLM's engine, where each request is made inside `watch`. All other attributes are the engine's own."""
+    """vLLM's engine. Each call of `generate` needs an open `watch`. All other attributes are the engine's own."""
 
     def __init__(self, engine: AsyncLLM) -> None:
         self._engine = engine
@@ -75,7 +75,7 @@ class WatchedEngine:
         watched = self._watched[request_id]
         if watched.top_logprobs:
             sampling_params.logprobs = watched.top_logprobs
-        # only the finished output is read; verl's abort_all_requests would need one for each token, but is never called
+        # we read only the finished output; verl's abort_all_requests reads one per token, but is never called
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         async for answer in self._engine.generate(prompt, sampling_params, request_id, **options):
             watched.answer = answer
@@ -102,7 +102,7 @@ class VllmServer(vLLMHttpServer):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # vLLM's workers name their end of the socket after this
+        # vLLM's workers name the socket for weights after this variable
         os.environ["VERL_RAY_JOB_ID"] = unique_job_id(os.environ["VERL_RAY_JOB_ID"])
 
     def _get_worker_extension_cls(self) -> str:
@@ -114,8 +114,8 @@ class VllmServer(vLLMHttpServer):
         self.engine = WatchedEngine(self.engine)
 
     async def collective_rpc(self, method: Any, *arguments: Any, **options: Any) -> None:
-        """Call vLLM's workers. While weights arrive there is no version. Raises InfrastructureError with their
-        error."""
+        """Call vLLM's workers. The version is None while weights arrive. Raises InfrastructureError with the error of a
+        worker."""
         self.failure = None
         if method == "update_weights_from_ipc":
             self.global_steps = None
@@ -128,7 +128,7 @@ class VllmServer(vLLMHttpServer):
         except Exception as error:
             wrapped = re.search(r"Worker failed with error '(.*)', please check", str(error), re.DOTALL)
             words = " ".join((wrapped[1] if wrapped else f"{type(error).__name__}: {error}").partition("\n")[0].split())
-            self.failure = InfrastructureError(f"vLLM's workers failed ({words.rstrip('.')}). {AGAIN}")
+            self.failure = InfrastructureError(f"vLLM's workers failed ({words.rstrip('.')}). {REMEDY}")
             raise self.failure from error
 
     async def check_workers(self) -> None:
@@ -154,8 +154,8 @@ class VllmServer(vLLMHttpServer):
         never saw.
 
         Raises DataError for a context that is empty, holds ids outside the vocabulary or leaves no room for
-        `max_tokens`, ConfigError for more `top_logprobs` than vLLM gives, StaleEngine if there are no weights or they
-        change during the turn.
+        `max_tokens`. Raises ConfigError for more `top_logprobs` than vLLM gives, StaleEngine if there are no weights or
+        they change during the turn, and InfrastructureError if vLLM's engine has ended.
         """
         top_logprobs = sampling_params.pop("top_logprobs", 0)
         self._check(prompt_ids, sampling_params["max_tokens"], top_logprobs)

@@ -32,7 +32,7 @@ class CheckedWorker(vLLMColocateWorkerExtension):
         self._arrived: dict[str, torch.Size] = {}
         with first_error():
             super().update_weights_from_ipc(peft_config, base_sync_done, use_shm)
-        check_whole(self._arrived, self.expected_shapes, self.model_runner.model_config.hf_config)
+        check_complete(self._arrived, self.expected_shapes, self.model_runner.model_config.hf_config)
 
     def _update_weights(self, weights: list[tuple[str, Tensor]], *arguments: Any, **options: Any) -> None:
         self._arrived |= {name: tensor.shape for name, tensor in weights}
@@ -40,8 +40,8 @@ class CheckedWorker(vLLMColocateWorkerExtension):
 
 
 class ReloadingWorker(CheckedWorker):
-    """Reloads vLLM's CPU build from new weights. It packs linear weights on loading, so verl cannot copy new ones into
-    their place. All buckets are kept until the last arrives, then vLLM loads itself anew."""
+    """Reloads vLLM's CPU build from new weights. This build packs linear weights on loading, so verl cannot copy
+    new ones into their place. All buckets are kept until the last arrives, then vLLM loads itself anew."""
 
     def update_weights_from_ipc(
         self, peft_config: Any = None, base_sync_done: bool = False, use_shm: bool = False
@@ -53,13 +53,13 @@ class ReloadingWorker(CheckedWorker):
                 lambda bucket, is_last: weights.update((name, tensor.clone()) for name, tensor in bucket)
             )
         config = self.model_runner.model_config.hf_config
-        check_whole({name: tensor.shape for name, tensor in weights.items()}, self.expected_shapes, config)
+        check_complete({name: tensor.shape for name, tensor in weights.items()}, self.expected_shapes, config)
         if config.tie_word_embeddings:
             weights[HEAD] = weights[EMBEDDING]  # otherwise vLLM would keep the old head
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
 
 
-def check_whole(shapes: dict[str, torch.Size], expected: dict[str, torch.Size], config: PretrainedConfig) -> None:
+def check_complete(shapes: dict[str, torch.Size], expected: dict[str, torch.Size], config: PretrainedConfig) -> None:
     """Raises DataError for a weight of the model that is missing, unknown or misshapen. A tied head may be absent."""
     missing = expected.keys() - shapes.keys() - ({HEAD} if config.tie_word_embeddings else set())
     for what, names in (("missing", missing), ("unknown", shapes.keys() - expected.keys())):

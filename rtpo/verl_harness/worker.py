@@ -29,8 +29,8 @@ from rtpo.verl_harness.settings import LOOPBACK, unique_job_id
 def row_loss(model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
     """`rtpo.core.losses.loss` on a micro-batch in verl's no-padding layout.
 
-    Position t of `log_probs` is the log-prob of id t + 1, so fields of ids are rolled back by one. No field reaches the
-    row before, since a row's first id is never trained.
+    Position t of `log_probs` is the log-prob of id t + 1, so fields of ids are rolled back by one. A row's first id is
+    never trained, so no trained value moves to the row before.
     """
     mask = torch.roll(data["mask"].values(), -1).bool()
 
@@ -64,8 +64,8 @@ def save_hashed(value: Any, path: str) -> None:
 
 
 def cast_weights(weights: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
-    """Cast weights to the engine's dtype, as FSDP2 does for the trainer's forward pass. verl alone sends the
-    optimizer's fp32 weights: twice the bytes, and a bucket would not hold the embeddings of an 8B model."""
+    """Cast weights to the engine's dtype, as FSDP2 does for the trainer's forward pass. verl would
+    send the optimizer's fp32 weights, of twice the bytes. A bucket would not hold the embeddings of an 8B model."""
     for name, weight in weights:
         yield name, weight.to(dtype)
 
@@ -92,8 +92,8 @@ class AgentWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)  # type: ignore[attr-defined]
     def start(self) -> None:
         """Build model, optimizer and rollout adapter, and train with `row_loss`."""
-        # in place of verl's own start of the process group, which then does nothing: it ignores the timeout in its
-        # settings, and on a CPU asks for "cpu:gloo,cpu:gloo", which torch refuses
+        # starts the process group before verl would: verl ignores the timeout in its settings, and on a CPU asks for
+        # "cpu:gloo,cpu:gloo", which torch refuses
         is_cpu = get_device_name() == "cpu"
         backend = "cpu:gloo" if is_cpu else None
         timeout = None if is_cpu else self.config.nccl_timeout

@@ -143,7 +143,7 @@ def test_plain_torch_trains_to_the_same_numbers(
     harness.sync()
     packed = packed_for_update(rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "flattened"))
     if loss.kl:
-        monkeypatch.setattr(backend, "_limit", 2 * int(packed.lengths.max()))
+        monkeypatch.setattr(backend, "_token_limit", 2 * int(packed.lengths.max()))
     reference = backend.reference(packed).logprobs if loss.kl else None
     for _ in range(3):
         if reference is not None:
