@@ -60,8 +60,8 @@ def demonstrations(recipe: AdapterRecipe, games: Sequence[Task]) -> list[Demonst
 def with_lora(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any:
     """Give a model LoRA matrices, and make the thinking tags' embedding rows trainable. Nothing else is trainable.
 
-    tags: each tag's id, and the id of the token whose embedding row becomes the tag's initial row. A mean of several
-    rows fails. With tied embeddings its logit is the mean of their logits, so the tag is never the most likely token.
+    tags: each tag's id, and the id of the token whose embedding row becomes the tag's initial row. The mean of
+    several rows would not do: with tied embeddings, the tag's logit is the mean of their logits and never the largest.
     """
     import peft
 
@@ -81,17 +81,16 @@ def with_lora(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any
 
 def tags_of(chat: ChatFormat, tokenizer: Any) -> dict[int, int]:
     """The thinking tags' ids, each with the id of the rare token whose embedding row initialises the tag's row."""
-    first, last = tokenizer.convert_tokens_to_ids(["<issue_start>", "<issue_closed>"])
+    open_source, close_source = tokenizer.convert_tokens_to_ids(["<issue_start>", "<issue_closed>"])
     assert chat.tags.open_id is not None
     assert chat.tags.close_id is not None
-    return {chat.tags.open_id: first, chat.tags.close_id: last}
+    return {chat.tags.open_id: open_source, chat.tags.close_id: close_source}
 
 
 def train(model: Any, rows: Sequence[EpisodeRow], recipe: AdapterRecipe) -> list[float]:
     """Train the trainable weights in place, with AdamW on fp32 copies. Returns each step's loss in nats per token.
 
-    The learning rate rises over the first tenth of the steps, and then falls to 0. rows: of all passes, one pass after
-    another.
+    The learning rate rises over the first tenth of the steps, and then falls to 0. rows: pass after pass.
     """
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     masters = [weight.detach().float().clone().requires_grad_() for weight in weights]

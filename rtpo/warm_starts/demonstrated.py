@@ -1,7 +1,7 @@
 """Packs a demonstrated episode into one training row. The trunk is the last context, and each reply is a branch.
 
-Contexts have no past thinking. So a row holds each reply but the last twice. The reply's branch holds the whole reply,
-and is trained. The trunk holds the reply without thinking, as later turns see it.
+Contexts have no past thinking. So a row holds each reply twice, except the last. The reply's branch holds the whole
+reply, and is trained. The trunk holds the reply without thinking, as later turns see it.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ def episode_row(demonstration: Demonstration, chat: ChatFormat, encode: Callable
         ids += [reply, added]
         positions += [np.arange(len(context), len(context) + len(reply)), np.arange(len(context), len(next_ids))]
         branches += [np.full(len(reply), k + 1), np.zeros(len(added))]
-        # `end` is behind the trunk's last token, which predicts the next reply's first token
+        # `end` is the index after the trunk's last token. This token predicts the next reply's first token
         end += len(reply) + len(added)
         context = next_ids
     parts = (np.concatenate(ids), np.concatenate(positions), np.concatenate(branches), sources, targets)

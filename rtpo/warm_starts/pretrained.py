@@ -264,7 +264,7 @@ def make_compatible(model: Any, tokenizer: Any) -> None:
     tokenizer.clean_up_tokenization_spaces = False
     tokenizer.model_max_length = model.config.max_position_embeddings
     tokenizer.padding_side = "left"
-    # a new tag's embedding is the mean of the embeddings of its spelling's tokens. An adapter trains other rows for the
+    # a new tag's embedding is the mean of the embeddings of its spelling's tokens. An adapter replaces it for the
     # thinking tags (`rtpo.warm_starts.adapter.with_lora`)
     pieces_of_tag = {tag: tokenizer.encode(tag, add_special_tokens=False) for tag in TAGS if tag not in vocabulary}
     tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in pieces_of_tag])

@@ -29,14 +29,14 @@ class AdapterRecipe:
     rank: int = 8  # of the LoRA matrices, in all linear layers
     learning_rate: float = 2e-3
     batch_size: int = 4  # episodes per step
-    held_out: int = 64  # number of held-out games to measure on, one episode each
+    held_out: int = 64  # number of held-out games to measure on
     groups: int = 16  # number of training games to measure on, eight episodes each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterMeasures:
-    """Measurements of an adapted model. It plays each held-out game once, and each training game eight times (a
-    group)."""
+    """Measurements of an adapted model. It plays each held-out game once at temperature 1 and once greedily, and each
+    training game eight times (a group)."""
 
     held_out_games: int  # number of games
     groups: int  # number of training games
@@ -63,8 +63,7 @@ class AdapterRecord:
 
 
 def read_adapter(folder: Path) -> AdapterRecord:
-    """Read an adapter's record. Raises DataError if the record is missing or damaged. The message names the damaged
-    field."""
+    """Read an adapter's record. Raises DataError if it is missing or damaged, and names the damaged field."""
     file = folder / WARM_START
     if not file.is_file():
         raise DataError(f"{missing_file(file)}: restore the adapter's folder.")

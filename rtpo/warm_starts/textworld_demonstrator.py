@@ -32,7 +32,9 @@ THOUGHTS: Final = {
 }
 """thoughts by the command's verb. {object} and {tool} are in the command; {sought} is the next object to handle"""
 ON_THE_WAY: Final = ("go ", "open ", "unlock ")
+"""beginnings of commands that only lead to the object to handle"""
 JOINTS: Final = (" with ", " from ", " on ", " into ")
+"""words between a command's object and its tool"""
 
 
 async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns: int, slips: float) -> Demonstration:
@@ -58,7 +60,7 @@ async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns:
 
 
 def thought(solution: Sequence[str], rng: np.random.Generator) -> str:
-    """A thought before the first command of `solution`, the commands that are left."""
+    """A thought before the first command. solution: the remaining commands."""
     verb, handled_object, tool = parts(solution[0])
     handled = [parts(command)[1] for command in solution if not command.startswith(ON_THE_WAY)]
     sought = handled[0] if handled else parts(solution[-1])[1]
