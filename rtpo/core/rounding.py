@@ -27,6 +27,7 @@ class Difference:
         return f"{self.rms:.2g} (99.9 %: {self.tail:.2g})"
 
     def is_beyond(self, floor: "Difference") -> bool:
+        """Whether this difference is a fault: above TIMES the floor, or NaN."""
         return not (self.rms <= TIMES * floor.rms and self.tail <= TIMES * floor.tail)
 
 
