@@ -1,4 +1,4 @@
-"""The project's errors. Every message names the field or thing at fault, and what to do."""
+"""The project's errors. A message names the field or thing at fault and, where that helps, what to do."""
 
 
 class RTPOError(Exception):

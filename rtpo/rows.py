@@ -93,8 +93,8 @@ def trajectory_rows(
 def recorded_rows(row: TrainRow) -> list[TrainRow]:
     """The row's trained tokens in their recorded contexts, one row for each turn; advantages and weights are kept.
 
-    Scores of both kinds of rows split the mismatch into two parts, context and engine (`rtpo.core.mismatch`). Raises
-    ValueError if the row's trained ids differ from its turns' sampled ids.
+    Their scores, compared with the row's, split the mismatch into a context part and an engine part
+    (`rtpo.core.mismatch`). Raises ValueError if the row's trained ids differ from its turns' sampled ids.
     """
     if len(row.turns) == 1 and _is_recorded(row, row.turns[0]):
         return [row]

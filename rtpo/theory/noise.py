@@ -12,5 +12,5 @@ def break_even(turns: float, group_size: int) -> float:
 
 
 def noise_ratio(f: Table, group_size: int, chains: int) -> Table:
-    """RTPO's gradient variance over GRPO's, by turn, [K]. f: f_k, [K]. chains: GRPO's rollouts, equal to RTPO's."""
+    """RTPO's gradient variance over GRPO's, by turn, [K]. f: f_k, [K]. chains: rollouts of GRPO, as many as RTPO's."""
     return f / break_even(len(f), group_size) * (1 - 1 / chains)

@@ -1,6 +1,6 @@
 """Theorem 1: how near RTPO comes to backward induction, and what reverse order and fresh continuations add.
 
-There are two settings. A sweep is one data step with an update of each turn so large that the policy becomes greedy on
+There are two settings. A sweep is one data step. Its update of each turn is so large that the policy becomes greedy on
 the sample. So one update trains each turn fully, as in the theorem. Training is many data steps of small updates,
 as for a language model.
 """
