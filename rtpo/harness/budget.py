@@ -2,8 +2,8 @@
 
 One rollout is one sampled path to termination, wherever it starts: trunk, chain, branch or sibling. A step reserves
 its worst case, charges what it dispatches and releases the rest. The last step takes fewer tasks, so that its worst
-case fits. So a run never exceeds its budget, and leaves less than one task's worst case. Rollouts lost in a crash are
-recorded as lost, not charged. Tokens, turns, tool calls, optimizer steps, syncs and seconds are counted as well.
+case fits. So a run never exceeds its budget. Training ends at the latest when no task's worst case fits. Rollouts lost
+in a crash are recorded as lost, not charged. The ledger counts tokens, turns, tool calls, optimizer steps and seconds.
 """
 
 import json
@@ -17,7 +17,7 @@ from rtpo.core.names import counted
 from rtpo.errors import BudgetExceeded, DataError
 from rtpo.types import Boundary, Rollout, Task, ToolOutcome, TrainRow
 
-PHASES = ("generate", "score", "update", "sync", "save", "evaluate")
+ACTIVITIES = ("generate", "score", "update", "sync", "save", "evaluate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Charge:
 
 
 class ChargeJournal:
-    """A file with a `Charge` a line. A line is on disk before its rollouts are dispatched. So opening the file cuts off
-    a line that a crash left incomplete: its rollouts were never dispatched."""
+    """A file with a `Charge` a line. A line is on disk before its rollouts are dispatched. So the rollouts of an
+    incomplete last line, which a crash leaves, were never dispatched. Opening the file cuts this line off."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,11 +68,11 @@ def torn_end(path: Path) -> bytes:
     return path.read_bytes().rpartition(b"\n")[2] if path.exists() else b""
 
 
-def lost_since(path: Path, total_at_checkpoint: int) -> int:
-    """Rollouts dispatched after a checkpoint, from the journal at `path`. total_at_checkpoint: its `Ledger.dispatched`.
+def lost_since(path: Path, total_at_save: int) -> int:
+    """Count the rollouts in the journal at `path` that were dispatched after a save.
 
-    An incomplete last line is ignored, and a missing file is an empty journal. Raises DataError for a malformed line
-    and for a journal that ends before the checkpoint.
+    total_at_save: `Ledger.dispatched` of the save. An incomplete last line is ignored, and a missing file is an empty
+    journal. Raises DataError for a malformed line, and for a journal that ends before the save.
     """
     remedy = f"restore it, or delete {path.parent} and run the same command to start afresh."
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
@@ -89,62 +89,46 @@ def lost_since(path: Path, total_at_checkpoint: int) -> int:
                 f"{path} line {number} is damaged ({type(error).__name__}: {error}): {last}{remedy}"
             ) from error
         total = after
-    if total < total_at_checkpoint:
+    if total < total_at_save:
         raise DataError(
-            f"{path} ends at {counted(total, 'rollout')}, before the checkpoint's {total_at_checkpoint}: it is not "
+            f"{path} ends at {counted(total, 'rollout')}, before the save's {total_at_save}: it is not "
             f"this run's journal, or lines were lost: {remedy}"
         )
-    return total - total_at_checkpoint
+    return total - total_at_save
 
 
 @dataclass(slots=True)
 class Ledger:
-    """A run's counters. Methods change several together; callers add to the others directly.
+    """A run's counters. Methods change some of them; callers add to the other counters directly.
 
-    With a `journal`, each charge is on disk before `charge` returns, so a crash loses no count.
-
-    rollouts: charged rollouts.
-    lost: rollouts that were dispatched after the checkpoint that the run resumed from; not charged.
-    reserved: what is left of the current step's reservation.
-    evaluation_rollouts: not charged; no counter includes their turns and tokens.
-    retries: episodes restarted after a failure that was not the policy's.
-    free_rollouts, free_tokens: training rollouts outside the budget (`Role.FREE`), and their generated tokens. Of the
-        other counters only retries and seconds include free rollouts.
-    generated_tokens: sampled ids. trained_tokens: ids given to updates, each once, whatever the number of epochs.
-    context_tokens: ids in the contexts of sampled turns.
-    prefilled_tokens: context tokens that the engine computed; None if it did not report them.
-    row_tokens: ids of the rows given to the trainer, contexts included, counted each time.
-    computed_tokens, scored_tokens: the part of row_tokens that the trainer computed in optimizer steps, and in forward
-        passes without a step (scoring, reference).
-    turn_generations: sampled turns.
-    tool_calls: number by outcome.
-    seconds: wall-clock by phase.
-    tasks_seen: tasks given to steps, repeats included.
-    epochs: complete passes over the data.
+    With a `journal`, each charge is on disk before `charge` returns, so a crash loses no count. Training rollouts
+    outside the budget (`Role.FREE`) have counters of their own. Of the other counters only retries and seconds include
+    them.
     """
 
     budget: Budget
-    rollouts: int = 0
-    lost: int = 0
-    reserved: int = 0
-    evaluation_rollouts: int = 0
-    free_rollouts: int = 0
-    free_tokens: int = 0
-    retries: int = 0
-    generated_tokens: int = 0
-    context_tokens: int = 0
-    prefilled_tokens: int | None = 0
-    trained_tokens: int = 0
-    row_tokens: int = 0
-    computed_tokens: int = 0
-    scored_tokens: int = 0
-    turn_generations: int = 0
+    rollouts: int = 0  # charged
+    lost: int = 0  # dispatched after a save from which the run later resumed; not charged
+    reserved: int = 0  # what is left of the current step's reservation
+    evaluation_rollouts: int = 0  # not charged; no counter includes their turns and tokens
+    free_rollouts: int = 0  # outside the budget
+    free_tokens: int = 0  # sampled in free rollouts
+    retries: int = 0  # episodes restarted after a failure that was not the policy's
+    generated_tokens: int = 0  # sampled ids
+    context_tokens: int = 0  # ids in the contexts of sampled turns
+    prefilled_tokens: int | None = 0  # context tokens that the engine computed; None if it did not report them
+    trained_tokens: int = 0  # ids that updates train, once for each update, not for each epoch
+    row_tokens: int = 0  # ids of the rows given to the trainer, contexts included, counted each time
+    computed_tokens: int = 0  # the part of row_tokens that was computed in optimizer steps
+    scored_tokens: int = 0  # the part of row_tokens that was computed in other forward passes (scoring, reference)
+    turn_generations: int = 0  # sampled turns
     optimizer_steps: int = 0
     syncs: int = 0
-    tasks_seen: int = 0
-    epochs: int = 0
+    tasks_seen: int = 0  # tasks given to steps, repeats included
+    epochs: int = 0  # complete passes over the data
     tool_calls: dict[str, int] = field(default_factory=lambda: {outcome.value: 0 for outcome in ToolOutcome})
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    """number by outcome"""
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(ACTIVITIES, 0.0))  # wall-clock
     journal: ChargeJournal | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -175,7 +159,7 @@ class Ledger:
     @property
     def training_seconds(self) -> float:
         """Seconds of generation, scoring, updates and synchronisations, without saves and evaluation."""
-        return sum(self.seconds[phase] for phase in ("generate", "score", "update", "sync"))
+        return sum(self.seconds[activity] for activity in ("generate", "score", "update", "sync"))
 
     def reserve(self, n: int) -> None:
         """Set aside a step's worst case. Raises BudgetExceeded beyond what remains, ValueError while another
@@ -243,11 +227,11 @@ class Ledger:
         self.row_tokens += row_tokens
         self.scored_tokens += computed_tokens
 
-    def count_seconds(self, phase: str, seconds: float) -> None:
-        """Add wall-clock seconds to a phase. Raises ValueError for an unknown one."""
-        if phase not in self.seconds:
-            raise ValueError(f"unknown phase {phase!r}: use one of {', '.join(PHASES)}")
-        self.seconds[phase] += seconds
+    def count_seconds(self, activity: str, seconds: float) -> None:
+        """Add wall-clock seconds to an activity. Raises ValueError for an unknown one."""
+        if activity not in self.seconds:
+            raise ValueError(f"unknown activity {activity!r}: use one of {', '.join(ACTIVITIES)}")
+        self.seconds[activity] += seconds
 
     def check_journal(self) -> None:
         """Raises DataError for a journal that is damaged or has other charges than this run's."""
@@ -265,9 +249,9 @@ class Ledger:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The ledger with these totals. Raises DataError unless fields, outcomes and phases are this version's."""
+        """The ledger with these totals. Raises DataError unless fields, outcomes and activities are this version's."""
         names = {f.name for f in fields(cls)} - {"journal"}
-        expected = {"": names, "tool_calls": {outcome.value for outcome in ToolOutcome}, "seconds": set(PHASES)}
+        expected = {"": names, "tool_calls": {outcome.value for outcome in ToolOutcome}, "seconds": set(ACTIVITIES)}
         for name, keys in expected.items():
             differing = keys ^ set(data[name] if name else data)
             if differing:
@@ -279,9 +263,9 @@ class Ledger:
 
     @classmethod
     def resume(cls, data: Mapping[str, Any], path: Path) -> Self:
-        """The ledger of a checkpoint, continuing the journal at `path`. Rollouts dispatched after the checkpoint become
-        lost. If a step was saved between two phases, its reservation stays open for the rest of the step. Raises
-        DataError (see `from_dict`, `lost_since`)."""
+        """The ledger of a save; it continues the journal at `path`. Rollouts dispatched after the save become lost. If
+        a step was saved between two phases, its reservation stays open for the rest of the step. Raises DataError (see
+        `from_dict`, `lost_since`)."""
         ledger = cls.from_dict(data)
         ledger.lost += lost_since(path, ledger.dispatched)
         ledger.journal = ChargeJournal(path)

@@ -1,4 +1,4 @@
-"""The training curves that all methods share, whatever phases their steps have, so that one panel can compare methods.
+"""The training curves. All methods share them, whatever the phases of their steps, so one panel can compare methods.
 
 curves.yaml alone defines them. Counts are running totals, since steps of different methods differ in rollouts. A mean
 over updates or calls is weighted by their sizes. A curve without a value in a step is left out.
@@ -24,10 +24,10 @@ SPANS: dict[str, range] = {
     "08_15": range(8, 16),
     "16_up": range(16, sys.maxsize),
 }
-"""by name in keys, the turns (or a step's updates) that share a curve, so the number of curves does not grow with K"""
+"""turns (or updates of a step) that share a curve, by name in keys; so the number of curves does not depend on K"""
 Line = Mapping[str, Any]
 Value = float | None | Mapping[str, float | None]
-LARGEST = "mismatch/engine/largest"
+LARGEST_KEY = "mismatch/engine/largest"
 TURNS = "turns"
 """`Curve.weight` of a mean over the turns sampled in a step's rollout calls"""
 
@@ -42,9 +42,9 @@ class Curve:
     unit: str
     meaning: str
     source: str
-    """key of the number in the line, its updates or its rollout calls (`<k>` is the turn); or a name in FUNCTIONS"""
+    """name in FUNCTIONS, or key of a number in the line, in each update or in each rollout call; `<k>` is the turn"""
     weight: str = ""
-    """key of the weights in a mean over updates; TURNS for a mean over turns; empty for a number of the line"""
+    """key of the weights in a mean over updates; TURNS for a mean over turns; else empty, or words for readers"""
 
     def value(self, line: Line) -> Value:
         """The value in a line of steps.jsonl; by name for a key with angle brackets. None: the step has none."""
@@ -88,7 +88,8 @@ def evaluation_curves(mode: str, groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _mean(updates: Iterable[Line], key: str, weight: str, turns: Iterable[int] = (0,)) -> float | None:
-    """The mean of the updates' `key`, weighted by their `weight`. Updates that lack either are left out."""
+    """The mean of the updates' `key`, weighted by their `weight`. Updates that lack either are left out. turns: the
+    values of `<k>` in both names."""
     pairs = [
         [_number(update, name.replace("<k>", str(k))) for name in (key, weight)] for update in updates for k in turns
     ]
@@ -122,7 +123,9 @@ def _ratio(line: Line) -> float | None:
 
 FUNCTIONS: dict[str, Callable[[Line], Value]] = {
     "=ratio": _ratio,
-    "=largest": lambda line: max((update[LARGEST] for update in line["updates"] if LARGEST in update), default=None),
+    "=largest": lambda line: max(
+        (update[LARGEST_KEY] for update in line["updates"] if LARGEST_KEY in update), default=None
+    ),
     "=turns": _turns,
     "=tools": lambda line: {
         outcome.value: _per_turn(line["rollout_calls"], f"tools.{outcome.value}") for outcome in ToolOutcome

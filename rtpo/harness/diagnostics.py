@@ -1,8 +1,8 @@
-"""What every step measures, as flat dictionaries. docs/results/metrics.md defines each key; a test compares the two."""
+"""What every step measures, as plain JSON. docs/results/metrics.md defines each key; a test compares the two."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -76,16 +76,25 @@ def cut_turns(rollout: Rollout) -> int:
     return sum(turn.stop is StopReason.LENGTH for turn in rollout.own_turns)
 
 
-def call_counts(rollout: Rollout) -> dict[str, dict[str, int]]:
-    """Calls in the path's own turns, by tool. `attempted`: all calls, readable or not. `executed`: calls that the tool
-    ran. `ok`: executed calls that succeeded. `failed`: calls that the tool did not run."""
-    counts: dict[str, dict[str, int]] = defaultdict(lambda: {"attempted": 0, "executed": 0, "ok": 0, "failed": 0})
+class CallCounts(TypedDict):
+    """Numbers of a tool's calls."""
+
+    attempted: int  # all calls, readable or not
+    executed: int  # calls that the tool ran
+    ok: int  # executed calls that succeeded
+    failed: int  # calls that the tool did not run
+
+
+def call_counts(rollout: Rollout) -> dict[str, CallCounts]:
+    """Count the calls in the path's own turns, by tool."""
+    counts: dict[str, CallCounts] = defaultdict(lambda: CallCounts(attempted=0, executed=0, ok=0, failed=0))
     for turn in rollout.own_turns:
         for use in turn.calls:
-            tool_counts = counts[use.tool or NO_TOOL]
+            tool_counts, is_executed = counts[use.tool or NO_TOOL], use.outcome in EXECUTED
             tool_counts["attempted"] += 1
-            tool_counts["executed" if use.outcome in EXECUTED else "failed"] += 1
+            tool_counts["executed"] += is_executed
             tool_counts["ok"] += use.outcome is ToolOutcome.OK
+            tool_counts["failed"] += not is_executed
     return dict(counts)
 
 

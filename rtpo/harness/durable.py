@@ -1,8 +1,8 @@
 """Steps that can stop between two phases and continue later, for any algorithm.
 
-A step keeps the results of its verbs. To continue, the algorithm runs again from the start of the step. Verbs already
-done return their kept results; the first new verb really runs. An algorithm draws random numbers from `Harness.random`
-alone, so it makes the same calls again.
+A step keeps the results of its verbs. To continue, the algorithm runs again from the start of the step. Verbs with a
+kept result return it; the verbs after them run. An algorithm draws random numbers from `Harness.random` alone, so it
+makes the same calls again.
 
 A step can stop at its synchronisations. They replace the engine's weights, so no state of the engine needs saving.
 """

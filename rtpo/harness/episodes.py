@@ -49,7 +49,7 @@ class EpisodeLimits:
 
 @dataclass(frozen=True)
 class EpisodeWorld:
-    """Everything that all episodes share. lock_step: see `rtpo.harness.lock_step`."""
+    """Everything that all episodes share. lock_step: the engine gets all requests at once, in a fixed order."""
 
     engine: Engine
     chat: ChatFormat
@@ -62,7 +62,7 @@ class EpisodeWorld:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One path to sample. `uid` names it and seeds it."""
+    """One path to sample. `uid` names it and seeds it. turns: the most turns to sample; None: to the end."""
 
     uid: str
     start: Task | Boundary
@@ -73,8 +73,8 @@ class Plan:
 def run_episodes(
     world: EpisodeWorld, plans: Sequence[Plan], sampling: Sampling, on_retry: Callable[[str], None]
 ) -> list[Rollout]:
-    """The rollouts of `plans`, in order. The limits set `sampling.max_tokens`. `on_retry` gets a sentence for each
-    episode that starts again. Raises the error of the first episode that fails."""
+    """The rollouts of `plans`, in order. `world.limits` replace `sampling.max_tokens`. `on_retry` gets a sentence for
+    each episode that starts again. Raises the error of the first episode that fails."""
 
     lock_step = LockStep(world.engine, [plan.uid for plan in plans]) if world.lock_step else None
     shared = world if lock_step is None else replace(world, engine=lock_step)

@@ -23,7 +23,7 @@ from rtpo.harness import diagnostics
 from rtpo.harness.budget import Ledger, OpenPaths
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.harness.notes import NO_REFERENCE, StepNotes
-from rtpo.harness.scoring import scoring
+from rtpo.harness.scoring import choose_rows
 from rtpo.harness.step_log import StepLog, Trained  # noqa: F401  earlier saves look for Trained here
 from rtpo.types import Boundary, Floats, Group, Role, Rollout, Task, Termination, TrainRow
 from rtpo.verbs import Loss, Update
@@ -37,10 +37,10 @@ CHECKED_ROWS = 64
 class AgentHarness(StepNotes):
     """`rtpo.verbs.Harness` on a backend.
 
-    engine_kl_limit: bound of `mismatch/engine/kl_clipped`, in nats a token. Above it, the harness assumes that the
-        engine does not hold the weights that it reports.
-    samples_per_rollout: number of rollouts from tasks that each call keeps for the records. Rollouts forked from kept
-        rollouts are kept too, so trees are complete.
+    engine_kl_limit: bound of `mismatch/engine/kl_clipped`, in nats a token. An update raises StaleEngine above it: the
+        engine probably holds other weights than it reports.
+    samples_per_rollout: each call of `rollout` from tasks keeps this number of rollouts for the records. Rollouts
+        forked from kept rollouts are kept too, so trees are complete.
     always_push: push even unchanged weights, so that every synchronisation empties the engine's caches.
     check_trees: before every update, compare the log-probs of one random group's rows on prefix trees and as single
         rows (`rtpo.core.rounding`).
@@ -144,7 +144,7 @@ class AgentHarness(StepNotes):
             return Update(0, self.policy_version, [])
         if self._checks_trees:
             self._compare_trees_with_rows(rows)
-        scored = scoring(
+        scored = choose_rows(
             rows, loss, minibatches, share=self._scored_share, all_before=scores, rng=self._draws("scored_share")
         )
         row_of_token = np.repeat(np.arange(len(rows)), [row.mask.sum() for row in rows])
@@ -158,7 +158,7 @@ class AgentHarness(StepNotes):
             note(scored.before, self._score([rows[i] for i in scored.before]))
         recorded = self._score(scored.recorded).logprobs if scored.recorded else None
         engine = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
-        # `old` holds views of `before_update`: once the first step's scores are noted, later epochs use them too
+        # `old` holds views of `before_update`, so later epochs use the scores that the first step adds to it
         old = _by_row(rows, before_update[0] if loss.old_logprobs == "recompute" else engine)
         steps, results = self._train(rows, old, loss, epochs, minibatches, scored=bool(scored.first_step)), []
         if scored.first_step:
@@ -183,9 +183,9 @@ class AgentHarness(StepNotes):
     def sync(self) -> int:
         return self._sync("sync")
 
-    def _sync(self, phase: str) -> int:
+    def _sync(self, activity: str) -> int:
         if self._always_push or self._engine_version != self.policy_version or not self._backend.is_serving:
-            with self._timed(phase):
+            with self._timed(activity):
                 self._backend.push(self.policy_version)
             self._engine_version = self.policy_version
             self.ledger.syncs += 1
@@ -197,7 +197,7 @@ class AgentHarness(StepNotes):
         """Sample each task `samples` times under the current weights. The budget is not charged."""
         self._sync("evaluate")
         plans = [Plan(f"eval.{name}.{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(samples)]
-        rollouts = self._sample(plans, 0, decoding, phase="evaluate")
+        rollouts = self._sample(plans, 0, decoding, activity="evaluate")
         self.ledger.evaluation_rollouts += len(rollouts)
         return [tuple(rollouts[i * samples : (i + 1) * samples]) for i in range(len(tasks))]
 
@@ -238,12 +238,12 @@ class AgentHarness(StepNotes):
         ]
 
     def _sample(
-        self, plans: Sequence[Plan], top_logprobs: int, sampling: Sampling, phase: str = "generate"
+        self, plans: Sequence[Plan], top_logprobs: int, sampling: Sampling, activity: str = "generate"
     ) -> list[Rollout]:
         sampling = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, top_logprobs=top_logprobs)
         if not self._backend.is_serving:
             raise StaleEngine("the engine sleeps while the trainer works: synchronise before a rollout.")
-        with self._timed(phase):
+        with self._timed(activity):
             rollouts = run_episodes(self._world, plans, sampling, self._note_retry)
         for rollout in rollouts:
             for turn in rollout.own_turns:
@@ -259,7 +259,7 @@ class AgentHarness(StepNotes):
         return rollouts
 
     def _score(self, rows: Sequence[TrainRow], *, apart: bool = False, shift: int = 0) -> TokenScores:
-        """apart, shift: as in `Backend.score`."""
+        """apart: compute each row by itself, not as part of a tree. shift: added to all positions."""
         with self._timed("score"):
             packed = pack(rows)
             scores = self._backend.score(packed, apart=apart, shift=shift)
@@ -307,11 +307,11 @@ class AgentHarness(StepNotes):
             )
 
     def _train(
-        self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int, *, scored: bool
+        self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, minibatches: int, *, scored: bool
     ) -> Iterator[StepResult]:
         """The optimizer steps of an update. scored: the first step also returns its rows' scores."""
         is_recomputed = loss.old_logprobs == "recompute"
-        batches = training_batches(rows, old, loss, epochs=epochs, count=count, first_uses_own=is_recomputed)
+        batches = training_batches(rows, old, loss, epochs=epochs, count=minibatches, first_uses_own=is_recomputed)
         for number, packed in enumerate(batches):
             reference = self._reference(packed) if loss.kl else None
             result = self._backend.step(packed, reference, loss, scored=scored and number == 0)
@@ -328,12 +328,12 @@ class AgentHarness(StepNotes):
         self.step_log.retries.append(sentence)
 
     @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
+    def _timed(self, activity: str) -> Iterator[None]:
         start = time.perf_counter()
         try:
             yield
         finally:
-            self.ledger.count_seconds(phase, time.perf_counter() - start)
+            self.ledger.count_seconds(activity, time.perf_counter() - start)
 
 
 def _check_finite(scores: TokenScores) -> None:
@@ -342,7 +342,7 @@ def _check_finite(scores: TokenScores) -> None:
 
 
 def _place(rows: Sequence[TrainRow], index: int) -> tuple[int, int]:
-    """The row of trained token `index`, counted over all rows, and the token's index within the row's trained
+    """A trained token's row, and its index among the row's trained tokens. index: its index among all rows' trained
     tokens."""
     ends = np.cumsum([int(row.mask.sum()) for row in rows])
     row = int(np.searchsorted(ends, index, side="right"))

@@ -33,7 +33,7 @@ class LockStep:
 
     def _go_if_all_wait(self) -> None:
         if len(self._waiting) == self._running:
-            # not at once: the last session would then overtake the others
+            # later, or the last request would reach the engine before those that wait
             asyncio.get_running_loop().call_soon(self._go)
 
     def _go(self) -> None:

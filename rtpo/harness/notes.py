@@ -64,7 +64,7 @@ class StepNotes:
         self._read_state()
 
     def _close_notes(self) -> None:
-        """Raises AlgorithmError, naming the entry, for state that does not survive JSON unchanged."""
+        """Keep the state as JSON. Raises AlgorithmError, naming the entry, if JSON changes it or it is too deep."""
         for key, value in self._state.items():
             entry, why = {key: value}, ""
             try:

@@ -14,12 +14,12 @@ from rtpo.verbs import Loss
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """Indices of an update's rows, ascending.
+    """An update's rows to score. The first three fields hold row indices, ascending.
 
     measured: the rows that diagnostics cover.
     before: the rows that a forward pass scores before the update.
-    first_step: the rows of the first optimizer step, if any of them needs log-probs; else empty. They are not scored
-        apart: the step's forward pass gives their log-probs, still under the weights before the update.
+    first_step: the rows of the first optimizer step, if any of them needs log-probs; else empty. The step's own forward
+        pass gives these log-probs, under the weights before the update.
     recorded: further rows to score: the measured rows' tokens in recorded contexts. Empty if the measured rows already
         have recorded contexts.
     """
@@ -30,7 +30,7 @@ class Scoring:
     recorded: list[TrainRow]
 
 
-def scoring(
+def choose_rows(
     rows: Sequence[TrainRow], loss: Loss, minibatches: int, *, share: float, all_before: bool, rng: np.random.Generator
 ) -> Scoring:
     """Choose the rows whose log-probs before the update are needed:

@@ -11,7 +11,7 @@ from rtpo.types import Grade, Rollout, TrainRow
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A turn of a path that an update trained. The path may have inherited the turn from its parent."""
+    """A turn that an update trained. Its path may have inherited it from a parent."""
 
     rollout_uid: str
     update: int  # index of the update in its step

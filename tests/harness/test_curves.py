@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from methods import NAMES, config_of, one_step
 
-from rtpo.harness.budget import PHASES
+from rtpo.harness.budget import ACTIVITIES
 from rtpo.harness.curves import CURVES, SPANS, step_curves
 from rtpo.harness.diagnostics import first_outcome
 from rtpo.types import ToolOutcome
@@ -75,7 +75,8 @@ def test_every_method_has_the_same_curves() -> None:
     assert set(names) >= {"rtpo", "grpo"}
     assert all(keys == names["rtpo"] for keys in names.values())
     single = {curve.key for curve in CURVES if curve.key.startswith("train/") and "<" not in curve.key}
-    families = {f"train/seconds/{phase}" for phase in PHASES} | {f"train/calls/{outcome}" for outcome in ToolOutcome}
+    families = {f"train/seconds/{activity}" for activity in ACTIVITIES}
+    families |= {f"train/calls/{outcome}" for outcome in ToolOutcome}
     assert names["rtpo"] == single | families
     # however many turns, there are no more curves, since every turn is in one place
     assert all({key.split("/")[0] for key in line.keys() - names["rtpo"]} == {"parts"} for line in lines.values())
