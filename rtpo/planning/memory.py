@@ -52,8 +52,8 @@ def offloads(run: RunConfig, part: str) -> bool:
 
 
 def longest_row(run: RunConfig) -> int:
-    """Tokens of the longest row that an update may have. `max_context_tokens` limits it, except where rollouts strip
-    past thinking and the flattened row keeps it."""
+    """Tokens of the longest row that an update may have. `max_context_tokens` limits a row, unless rollouts strip past
+    thinking and flattened rows keep it."""
     task, algorithm, episode = run.task, run.algorithm_config, planning_data().episodes.get(run.task.env)
     feedback = (task.max_turns - 1) * int(episode.feedback_tokens if episode else 0)
     longest_episode = task.max_prompt_tokens + task.max_turns * task.max_turn_tokens + feedback
@@ -70,7 +70,7 @@ def largest_micro_batch(run: RunConfig) -> int:
 
 
 def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
-    """Estimate the memory of each GPU. Assumes that the run uses all GPUs of its nodes, and a full micro-batch."""
+    """Estimate the memory of each GPU. Assumes that the run uses all GPUs of its nodes, and fills its micro-batches."""
     shape, assumed, gpus = model_shape(run.model.name, run.model.path), planning_data().assumptions, hardware.gpus
     gpus, parallel = gpus * run.profile.nodes, int(verl_setting(run, "rollout.tensor_model_parallel_size", 1))
     shard = shape.parameters * BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] / gpus
@@ -89,6 +89,7 @@ def _pass_bytes(run: RunConfig, shape: Shape) -> float:
     """Bytes that a forward and backward pass over the largest micro-batch adds to the sharded weights."""
     assumed, tokens = planning_data().assumptions, largest_micro_batch(run)
     embeddings = (1 if shape.tie_word_embeddings else 2) * shape.head_parameters
+    # bytes of unsharded tensors in bf16: weights of the embeddings and two layers, gradients of the head and a layer
     gathered = 2 * (embeddings + 2 * shape.layer_parameters) + 2 * (shape.head_parameters + shape.layer_parameters)
     chunk = int(assumed["fused_chunk"]) if verl_setting(run, "model.use_fused_kernels", False) else tokens
     # plus the last hidden states and their gradient, in bf16
@@ -107,8 +108,8 @@ def host_memory(run: RunConfig, hardware: Hardware) -> float:
     training (which pins the offloaded parts and the reference policy)."""
     shape, ranks = model_shape(run.model.name, run.model.path), hardware.gpus * run.profile.nodes
 
-    def pinned(number: str) -> int:  # torch rounds each block up to a power of two
-        blocks = (-(-rows // ranks) * columns * BYTES[number] for rows, columns in shape.matrices)
+    def pinned(dtype: str) -> int:  # torch rounds each block up to a power of two
+        blocks = (-(-rows // ranks) * columns * BYTES[dtype] for rows, columns in shape.matrices)
         return hardware.gpus * sum(1 << (block - 1).bit_length() for block in blocks)
 
     # in verl every rank reads a model with tied embeddings; otherwise only the first rank does
@@ -125,13 +126,13 @@ def host_memory(run: RunConfig, hardware: Hardware) -> float:
 
 
 def mask_bytes(run: RunConfig) -> float:
-    """Bytes of the dense attention masks [tokens, tokens] of prefix trees, which only CPUs build: one boolean mask, and
-    a copy in the model's dtype for each layer that is not recomputed."""
-    number = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
+    """Bytes of the dense attention masks [tokens, tokens] of prefix trees, which only CPUs build. One mask is boolean.
+    Each layer has a copy in the model's dtype; with gradient checkpointing only one copy exists at a time."""
+    number_bytes = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
     layers = model_shape(run.model.name, run.model.path).num_hidden_layers
     kept = 1 if verl_setting(run, "model.enable_gradient_checkpointing", True) else layers
     tokens = int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384))
-    return float(run.profile.processes * tokens**2 * (1 + number * kept))
+    return float(run.profile.processes * tokens**2 * (1 + number_bytes * kept))
 
 
 def saves(run: RunConfig) -> Saves:

@@ -162,7 +162,7 @@ def _step_seconds(run: RunConfig, episode: TypicalEpisode, sketch: Sketch, node:
     operations = parameters * episode.tokens_per_turn * (backward * sketch.trained + 2 * sketch.scored) * scale
     offloaded = 4 * memory.offloads(run, "param") + memory.ADAM_BYTES * memory.offloads(run, "optimizer")
     moved = 2 * parameters * offloaded / gpus  # bytes, to the GPU and back
-    calls = (turns * max(1, round(scale * sketch.steps)) for turns in sketch.waits)
+    calls = (turns * max(1, round(scale * sketch.steps)) for turns in sketch.path_turns)
     return (
         sum(call_seconds(run, node, episode, turns) for turns in calls) / sketch.steps,
         operations / (gpus * node.tflops * 1e12 * assumed["flops_share"]),
@@ -172,14 +172,12 @@ def _step_seconds(run: RunConfig, episode: TypicalEpisode, sketch: Sketch, node:
 
 def call_seconds(run: RunConfig, node: Hardware, episode: TypicalEpisode, turns: Sequence[int]) -> float:
     """Seconds of one call of `rollout`. Each decoding step reads all weights; each token reads its keys and values.
-
-    turns: of each path.
-    """
+    turns: number of turns of each path."""
     shape, assumed = model_shape(run.model.name, run.model.path), planning_data().assumptions
     parallel = int(memory.verl_setting(run, "rollout.tensor_model_parallel_size", 1))
     seconds_per_byte = 1 / (parallel * node.memory_tb_s * 1e12 * assumed["bandwidth_share"])
     seconds_per_token = 2 * shape.parameters / (parallel * node.tflops * 1e12 * assumed["flops_share"])
-    # steps: the tokens of the longest path, or more where the engines cannot take all paths at the same time
+    # a step for each token of the longest path, or more if the engines cannot take all paths at the same time
     longest = longest_path(turns, episode.tokens_per_turn, run.task.max_turn_tokens)
     tokens = sum(turns) * episode.tokens_per_turn * parallel / (node.gpus * run.profile.nodes)  # of an engine
     decoding_steps = max(longest, tokens / float(memory.verl_setting(run, "rollout.max_num_seqs", 256)))
@@ -213,25 +211,25 @@ def _evaluations(element: Element) -> list[int]:
 
 
 def task_count(data: DataConfig) -> int:
-    """How many tasks a data set has, at most `data.count`. Before the file is prepared, the registry says. Raises
-    DataError for a missing file that the registry lacks."""
+    """How many tasks a data set has, at most `data.count`. The registry gives the number for a file that is not yet
+    prepared. Raises DataError for a missing file that the registry lacks."""
     if data.file is None:
         return data.count or 0
-    file, listed = Path(data.file), REGISTRY.get(Path(data.file).stem)
-    rows = listed.sample or listed.rows if listed and not file.exists() else sum(1 for _ in read_rows(file))
+    file, entry = Path(data.file), REGISTRY.get(Path(data.file).stem)
+    rows = entry.sample or entry.rows if entry and not file.exists() else sum(1 for _ in read_rows(file))
     return rows if data.count is None else min(rows, data.count)
 
 
-def summary(planned: Plan) -> str:
+def summary(estimate: Plan) -> str:
     """The plan as text of about ten lines."""
-    rows, run, total = planned.rows, planned.rows[0].run, planned.sum
+    rows, run, total = estimate.rows, estimate.rows[0].run, estimate.sum
     count, misfits = sum(row.count for row in rows), total(lambda row: not row.fits)
     models = ", ".join(dict.fromkeys(row.run.model.name for row in rows))
     _, free = memory.free_space(run.results)
-    read_runs = {row.owner: sum(each.count for each in rows if each.owner == row.owner) for row in rows if row.owner}
-    shortages = [f"{misfits} of {counted(count, 'element')}"] * (misfits > 0) + ["disk"] * (planned.disk > free)
+    by_owner = {row.owner: sum(each.count for each in rows if each.owner == row.owner) for row in rows if row.owner}
+    shortages = [f"{misfits} of {counted(count, 'element')}"] * (misfits > 0) + ["disk"] * (estimate.disk > free)
     lines = [
-        f"Plan of {planned.experiment}, profile {run.profile.name}: {counted(count, 'element')} of {models}. An "
+        f"Plan of {estimate.experiment}, profile {run.profile.name}: {counted(count, 'element')} of {models}. An "
         "estimate, nothing was measured.",
         f"Rollouts: {total(lambda row: row.counts.rollouts):,.0f} of training, "
         f"{total(lambda row: row.evaluation_rollouts):,.0f} of evaluation",
@@ -241,33 +239,33 @@ def summary(planned: Plan) -> str:
         f"{total(lambda row: row.counts.syncs):,.0f}",
         *(
             f"Read from {owner}: the runs of {counted(number, 'element')}, which are trained there and not counted here"
-            for owner, number in read_runs.items()
+            for owner, number in by_owner.items()
         ),
-        *(_gpu_lines(planned, planned.node) if planned.node else ["GPU-hours: none; hours on CPUs are unknown"]),
-        f"Disk: {planned.disk / GIB:,.1f} GiB for the saves of all elements; {free / GIB:,.0f} GiB are free",
+        *(_gpu_lines(estimate, estimate.node) if estimate.node else ["GPU-hours: none; hours on CPUs are unknown"]),
+        f"Disk: {estimate.disk / GIB:,.1f} GiB for the saves of all elements; {free / GIB:,.0f} GiB are free",
         f"Does not fit: {', '.join(shortages)} (preflight.py says why)" if shortages else "Fits: yes",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _gpu_lines(planned: Plan, node: Hardware) -> list[str]:
-    runs, asked = [row.run for row in planned.rows], planned.resources
-    gpus, total = node.gpus * runs[0].profile.nodes, planned.sum
+def _gpu_lines(estimate: Plan, node: Hardware) -> list[str]:
+    runs, resources = [row.run for row in estimate.rows], estimate.resources
+    gpus, total = node.gpus * runs[0].profile.nodes, estimate.sum
     spared = total(lambda row: row.spared)
     training, evaluation = gpus * total(lambda row: row.hours[0]), gpus * total(lambda row: row.hours[1])
     hours: dict[str, list[str]] = defaultdict(list)
-    for row in (row for row in planned.rows if not row.owner or row.evaluation_rollouts):
+    for row in (row for row in estimate.rows if not row.owner or row.evaluation_rollouts):
         hours[row.run.task.name].append(f"{row.run.label}\N{NO-BREAK SPACE}{sum(row.hours):.1f}")
     gpu = max(max(memory.gpu_memory(run, node)[:2]) for run in runs) / GIB
     host = max(memory.host_memory(run, node) for run in runs) / GIB
     return [
         f"GPU-hours on {node.title}: {training:,.0f} of training, {evaluation:,.0f} of evaluation; a job may take "
-        f"{asked.minutes / 60:g} h and is requeued",
+        f"{resources.minutes / 60:g} h and is requeued",
         *([f"Spared by reading them: {gpus * spared:,.0f} GPU-hours of training"] if spared else []),
         *(
             fill(f"Hours of an element of {task}: {', '.join(labels)}", 100, subsequent_indent="    ")
             for task, labels in hours.items()
         ),
-        f"Memory: {gpu:.0f} of {node.memory_gib:.0f} GiB a GPU; {host:.0f} of the {asked.memory_gb} GiB asked of a "
+        f"Memory: {gpu:.0f} of {node.memory_gib:.0f} GiB a GPU; {host:.0f} of the {resources.memory_gb} GiB asked of a "
         "node",
     ]

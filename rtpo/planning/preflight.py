@@ -61,13 +61,13 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
         if not _refusals(check_run_model, run):
             faults += _refusals(chat_format, run)
             faults += _refusals(model_shape, run.model.name, run.model.path)
-    planned, refused = _evaluation(experiment.elements, evaluation)
-    benchmarks = [*planned.benchmarks.values()] if planned else []
+    evaluate_config, refused = _evaluation(experiment.elements, evaluation)
+    benchmarks = [*evaluate_config.benchmarks.values()] if evaluate_config else []
     faults += refused
     evaluations = [(each.run, name) for each in experiment.elements for name in each.benchmarks]
     unevaluated = {(run.folder.parent, name) for run, name in evaluations if not _is_evaluated(run, name)}
-    for folder, name in sorted(unevaluated) if planned else ():
-        faults += _refusals(_check_evaluation, folder, name, planned)
+    for folder, name in sorted(unevaluated) if evaluate_config else ():
+        faults += _refusals(_check_evaluation, folder, name, evaluate_config)
     tasks = [run.task for run in runs]
     data = [(task, task.train) for task in tasks] + [(task, task.held_out) for task in [*tasks, *benchmarks]]
     for task, source in {(task.env, source): (task, source) for task, source in data if source.file}.values():
@@ -90,8 +90,8 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
 def unusable_gold_notes(experiment: Experiment, *, evaluation: Sequence[str] = ()) -> list[str]:
     """A sentence for each file of mathematics with unusable golds, which are reference answers that no answer can
     equal. Skips files that `problems` reports."""
-    planned, _ = _evaluation(experiment.elements, evaluation)
-    benchmarks = [*planned.benchmarks.values()] if planned else []
+    evaluate_config, _ = _evaluation(experiment.elements, evaluation)
+    benchmarks = [*evaluate_config.benchmarks.values()] if evaluate_config else []
     tasks = [element.run.task for element in experiment.elements]
     data = [(task, task.train) for task in tasks] + [(task, task.held_out) for task in [*tasks, *benchmarks]]
     files = {source.file: (task, source) for task, source in data if source.file and task.env == "math"}
@@ -114,7 +114,7 @@ def _gold_sentences(task: TaskConfig, source: DataConfig) -> list[str]:
 
 
 def _is_done(run: RunConfig) -> bool:
-    """Whether the run is finished. With damaged records it is not, and another check reports them."""
+    """Whether the run is finished. A run with damaged records is not; another check reports the damage."""
     with suppress(DataError):
         return RunFolder(run.folder).is_finished or kept_run(run.folder) is not None
     return False
@@ -153,15 +153,15 @@ def _evaluation(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[
         return None, str(error).splitlines()
 
 
-def _check_evaluation(folder: Path, name: str, planned: EvaluateConfig) -> None:
+def _check_evaluation(folder: Path, name: str, evaluate_config: EvaluateConfig) -> None:
     """Raise DataError as `check_evaluation`. folder: the experiment's. name: the benchmark's."""
-    task = planned.benchmarks[name]
-    questions = tuple(load_tasks(task, task.held_out)[: planned.limit])
-    check_evaluation(folder, identity(planned, Panel(name, task, questions, {}), {}))
+    task = evaluate_config.benchmarks[name]
+    questions = tuple(load_tasks(task, task.held_out)[: evaluate_config.limit])
+    check_evaluation(folder, identity(evaluate_config, Panel(name, task, questions, {}), {}))
 
 
 def _check_tools(task: TaskConfig, here: bool) -> None:
-    """Check a task's tools. If elements run here, check all of them, otherwise only files and packages."""
+    """Check a task's tools: whether they run here, or without `here` only their files and packages."""
     settings = task.env_settings
     if here:
         environment_facts(task.env, settings)

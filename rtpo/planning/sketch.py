@@ -21,7 +21,7 @@ from rtpo.types import Boundary, Floats, Group, Role, Task, TrainRow
 from rtpo.verbs import Loss, Update
 
 TASKS = 16
-"""tasks of a sketch; a step takes as many of them as a step of the run"""
+"""the most tasks of a step, and the fewest of a sketch"""
 ACTIONS = 4096
 
 
@@ -31,8 +31,8 @@ class Sketch(TabularHarness):
     steps, tasks: taken so far.
     calls: calls of `rollout` that the budget counts.
     phases: synchronisations that the algorithm requested.
-    trained, scored: turns in optimizer steps, and in forward passes without one.
-    waits: the turns of each path, call by call.
+    trained: turns in optimizer steps. scored: turns in forward passes without an optimizer step.
+    path_turns: for each call of `rollout`, the number of turns of each path.
     """
 
     def __init__(self, run: RunConfig, episode: TypicalEpisode) -> None:
@@ -47,10 +47,10 @@ class Sketch(TabularHarness):
         self._run, self._is_asleep = run, False
         self.steps = self.tasks = self.calls = self.phases = 0
         self.trained = self.scored = 0.0
-        self.waits: list[list[int]] = []
+        self.path_turns: list[list[int]] = []
 
     def take_steps(self) -> Self:
-        """Take the algorithm's steps on TASKS tasks. They are spread evenly over a run's budget (`_budget_share`)."""
+        """Take the fewest steps with TASKS tasks in all, spread evenly over the run's budget (`_budget_share`)."""
         algorithm, config, tasks = self._run.descriptor, self._run.algorithm_config, self._run.budget.tasks_per_step
         tasks = min(tasks, TASKS)
         steps = -(-TASKS // tasks)
@@ -69,7 +69,7 @@ class Sketch(TabularHarness):
     ) -> list[Group]:
         groups = super().rollout(starts, n=n, role=role, **settings)
         self.calls += role is not Role.FREE
-        self.waits.append([len(rollout.own_turns) for group in groups for rollout in group])
+        self.path_turns.append([len(rollout.own_turns) for group in groups for rollout in group])
         return groups
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
@@ -105,8 +105,8 @@ class Sketch(TabularHarness):
 
 
 def chance_of_ending(mean: float, limit: int) -> float:
-    """Find the probability of ending after a turn that gives episodes of at most `limit` turns a `mean` number of
-    turns."""
+    """Find the probability that an episode ends after a turn. With it, episodes have `mean` turns on average, and at
+    most `limit` turns."""
     if mean >= limit:
         return 0.0
     return float(brentq(lambda chance: sum((1 - chance) ** k for k in range(limit)) - mean, 0.0, 1.0))
@@ -115,7 +115,7 @@ def chance_of_ending(mean: float, limit: int) -> float:
 def longest_path(turns: Sequence[int], mean: float, limit: int) -> float:
     """Draw paths and return the tokens of the longest one. A turn's length is exponential, cut at `limit`.
 
-    turns: of each path.
+    turns: number of turns of each path.
     mean: tokens of a turn.
     """
     lengths = np.random.default_rng(len(turns)).exponential(mean, (len(turns), max(turns, default=0))).clip(max=limit)
