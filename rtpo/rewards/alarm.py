@@ -13,10 +13,8 @@ _CHARACTERS: Final = 200
 
 
 def grading_alarm(graded: int, ungradable: int, details: Sequence[str] = ()) -> str | None:
-    """A warning if more than 1 % of the rewards are missing, else None.
-
-    details: reasons for missing rewards. The warning quotes the first three different reasons.
-    """
+    """A warning if more than 1 % of the rewards are missing, else None. details: reasons for missing rewards. The
+    warning quotes the first three different reasons."""
     total = graded + ungradable
     if ungradable <= MOST_UNGRADABLE * total:
         return None

@@ -23,17 +23,17 @@ class UnequalGolds:
         )
 
 
-def unequal_golds(answers: Sequence[tuple[str, ...]], grader: MathGrader = GRADER) -> UnequalGolds | None:
-    """Compare each gold with itself; None if all equal themselves. answers: the golds of each row. Raises
+def unequal_golds(rows: Sequence[tuple[str, ...]], grader: MathGrader = GRADER) -> UnequalGolds | None:
+    """Compare each gold with itself; None if all equal themselves. rows: the golds of each row. Raises
     InfrastructureError as `MathGrader.grade`."""
     with ThreadPoolExecutor(grader.workers) as threads:
-        are_equal = list(threads.map(lambda golds: _are_all_usable(golds, grader), answers))
+        are_equal = list(threads.map(lambda golds: _all_equal_themselves(golds, grader), rows))
     faulty = [row for row, is_equal in enumerate(are_equal) if not is_equal]
     if not faulty:
         return None
-    gold = next(gold for gold in answers[faulty[0]] if not _are_all_usable((gold,), grader))
+    gold = next(gold for gold in rows[faulty[0]] if not _all_equal_themselves((gold,), grader))
     return UnequalGolds(len(faulty), faulty[0] + 1, gold)
 
 
-def _are_all_usable(golds: tuple[str, ...], grader: MathGrader) -> bool:
+def _all_equal_themselves(golds: tuple[str, ...], grader: MathGrader) -> bool:
     return all(grader.grade((gold,), gold).reward == 1 for gold in golds)

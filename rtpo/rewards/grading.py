@@ -3,8 +3,8 @@
 math-verify limits time with SIGALRM. It counts a comparison that is too slow as "not equal", and nobody sees the wrong
 0. Here children grade without SIGALRM, and the kernel limits their CPU time.
 
-A failed comparison is UNGRADABLE, unless the answer alone caused the failure. The answer did so if the grader can still
-compare the gold with itself and with another answer. Then the answer gets 0.
+A failed comparison is UNGRADABLE, unless the answer alone caused the failure. This is so if the grader can compare the
+gold with itself and with another answer. Then the answer gets 0.
 """
 
 import atexit
@@ -152,10 +152,8 @@ class MathGrader:
         return _Failure(f"gave {verdict}", "gold" if verdict == UNREADABLE_GOLD else "expressions")
 
     def _take(self, is_new: bool) -> Child:
-        """Take the child that became idle last, or start one.
-
-        is_new: start a new child in place of the idle one. What ended the last child may have ended the idle one too.
-        """
+        """Take the child that became idle last, or start one. is_new: start a new child in place of the idle one. What
+        ended the last child may have ended the idle one too."""
         with self._lock:
             child = self._idle.pop() if self._idle else None
             if child and is_new:

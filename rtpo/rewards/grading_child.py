@@ -22,7 +22,7 @@ from sympy.core.random import seed
 
 from rtpo.rewards.math_verify_mends import install
 from rtpo.rewards.notation import rewritten
-from rtpo.rewards.times import equal_times
+from rtpo.rewards.times import equal_times_or_ratios
 from rtpo.rewards.units import says_another_value, without_words
 
 install()
@@ -34,7 +34,7 @@ _NOT_THE_ANSWER = re.compile(
     r"\\(?:neq?|not|notin|propto|n(?:leq?|geq?|less|gtr|leqslant|geqslant|sim|cong|mid))(?![a-zA-Z])|!=|<>"
     r"|\S\s*\\(?:to|mapsto|longmapsto|(?:x|long|hook)?rightarrow)(?![a-zA-Z])"
 )
-"""signs beside a number that is not the answer, such as an arrow to it from another number"""
+"""signs that make an answer wrong, unless the gold has one too, as in `\\neq 5` and `6 \\to 5`"""
 _FOLLOWS = re.compile(
     r"(.*\S)\s*\\(?:implies|iff|(?:Long)?(?:left)?[rR]ightarrow|Long(?:left)?rightarrow)(?![a-zA-Z]).*", re.DOTALL
 )
@@ -79,9 +79,9 @@ def verdict(gold: str, answer: str) -> str:
         gold, answer = rewritten(gold), rewritten(answer)
         if _WORDS.fullmatch(gold) and "\\" not in answer:
             answer = f"\\text{{{answer}}}"
-        are_equal_times = equal_times(gold, answer)
-        if are_equal_times is not None:
-            return "right" if are_equal_times else "wrong"
+        are_equal = equal_times_or_ratios(gold, answer)
+        if are_equal is not None:
+            return "right" if are_equal else "wrong"
         answer = without_words(gold, answer)
         if _excludes_or_bounds(gold, answer) or says_another_value(gold, answer):
             return "wrong"
@@ -109,11 +109,11 @@ def verdict(gold: str, answer: str) -> str:
 
 
 def _excludes_or_bounds(gold: str, answer: str) -> bool:
-    """Whether an answer denies its number, derives it from another number, or gives a bound (`> 3`) for a gold
-    value."""
+    """Whether an answer denies its number (`\\neq 5`), derives it from another number (`6 \\implies 5`), or gives a
+    bound (`> 3`) for a gold value."""
     if _NOT_THE_ANSWER.search(answer) and not _NOT_THE_ANSWER.search(gold):
         return True
-    # behind a bare number, unlike behind an equation, the arrow leads to another number
+    # unlike in `6 \implies 5`, the arrow in `2x=10 \implies x=5` leads to the answer
     if (derived := _FOLLOWS.fullmatch(answer)) and not _RELATION.search(derived[1]) and not _FOLLOWS.search(gold):
         return True
     return bool(_BOUND.fullmatch(answer)) and not re.search(r"[<>(\[]|\\(?:[gl]e|[gl]t|infty)", gold)
@@ -159,11 +159,11 @@ def main() -> None:
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     # send the libraries' own output to stderr
-    with os.fdopen(os.dup(1), "w") as answers:
+    with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)
-        print(json.dumps("ready"), file=answers, flush=True)
-        for answer in verdicts(sys.stdin):
-            print(json.dumps(answer), file=answers, flush=True)
+        print(json.dumps("ready"), file=output, flush=True)
+        for result in verdicts(sys.stdin):
+            print(json.dumps(result), file=output, flush=True)
 
 
 if __name__ == "__main__":

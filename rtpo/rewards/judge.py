@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 from weakref import WeakKeyDictionary
 
 from rtpo.core.bounds import Count
@@ -70,6 +70,15 @@ class JudgeSettings:
         return {"model": self.model, "base_url": self.base_url, "prompt_sha256": PROMPT_SHA256}
 
 
+class RecordedVerdict(TypedDict):
+    """The entry of a verdict in the recording."""
+
+    verdict: Verdict
+    time: str  # when the judge gave it, in UTC
+    base_url: str
+    replies: list[Any]  # all replies of the server; the last one has the verdict
+
+
 class _UnclearReply(Exception):
     """The judge's reply is not a verdict."""
 
@@ -88,24 +97,25 @@ class Judge:
         """1 if the prediction is correct, 0 if not, UNGRADABLE if the judge gives no verdict.
 
         An exact match (`rtpo.rewards.qa`) gets 1 and an empty prediction 0, without asking the judge. Raises ValueError
-        if no accepted answer has a token, and InfrastructureError if the server does not answer.
+        if no accepted answer has a token, DataError for an invalid recording, and InfrastructureError if the server
+        does not answer.
         """
         if score(answers, prediction).exact:
             return Grade(GradeOutcome.GRADED, 1.0, "exact match")
         if not prediction.strip():
             return Grade(GradeOutcome.GRADED, 0.0, "no answer")
         question, prediction = encodable(question), encodable(prediction)[:MOST_CHARACTERS]
-        golds = tuple(sorted({encodable(answer) for answer in answers}))
+        accepted = tuple(sorted({encodable(answer) for answer in answers}))
 
         async def ask() -> str:
             async with self._places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._settings.at_once)):
-                verdict, replies = await self.ask(question, golds, prediction)
+                verdict, replies = await self.ask(question, accepted, prediction)
             base_url = self._settings.base_url
-            return json.dumps({"verdict": verdict, "time": utc_now(), "base_url": base_url, "replies": replies})
+            return json.dumps(RecordedVerdict(verdict=verdict, time=utc_now(), base_url=base_url, replies=replies))
 
         try:
             # sibling rollouts often need the same verdict at the same time
-            entry = await self._recording.once(json.dumps([question, golds, prediction]), ask)
+            entry = await self._recording.once(json.dumps([question, accepted, prediction]), ask)
             verdict = json.loads(entry)["verdict"]
             return Grade(GradeOutcome.GRADED, {"correct": 1.0, "incorrect": 0.0}[verdict], f"judged {verdict}")
         except _UnclearReply as error:
@@ -114,11 +124,11 @@ class Judge:
             problem = f"{self._recording.path} has an invalid verdict on {prediction!r}"
             raise DataError(f"the judge's recording {problem}: delete that line.") from error
 
-    async def ask(self, question: str, golds: tuple[str, ...], prediction: str) -> tuple[Verdict, list[Any]]:
+    async def ask(self, question: str, answers: tuple[str, ...], prediction: str) -> tuple[Verdict, list[Any]]:
         """Ask for a verdict, at most ASKS times. Returns the verdict and all replies. Raises _UnclearReply if no reply
         is a verdict, and InfrastructureError if the server does not answer."""
         model = self._settings.model
-        chat = messages(question, golds, prediction)
+        chat = messages(question, answers, prediction)
         body = {"model": model, "messages": chat, "temperature": 0, "max_tokens": _MOST_TOKENS}
         replies = []
         for _ in range(ASKS):
@@ -138,9 +148,9 @@ def open_judge(settings: JudgeSettings) -> Judge:
     return Judge(settings)
 
 
-def messages(question: str, golds: tuple[str, ...], prediction: str) -> list[dict[str, str]]:
+def messages(question: str, answers: tuple[str, ...], prediction: str) -> list[dict[str, str]]:
     """The judge's chat. The prediction is inside JSON, so it cannot pose as instructions."""
-    request = {"question": question, "accepted answers": golds, "answer to grade": prediction}
+    request = {"question": question, "accepted answers": answers, "answer to grade": prediction}
     return [
         {"role": "system", "content": PROMPT},
         {"role": "user", "content": json.dumps(request, ensure_ascii=False)},

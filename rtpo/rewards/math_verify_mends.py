@@ -6,8 +6,8 @@ Issues of huggingface/Math-Verify:
   0.0000004, and 1/2^99 equals 1/2^98.
 - 64: math-verify does not find sqrt(1/n) equal to 1/sqrt(n).
 
-Numbers are compared as they are written, at any size. Decimals are exact, as rationals are. A decimal may be rounded
-only if the number has no finite decimal, as in 0.333333 for 1/3.
+The patches compare rationals and decimals exactly, at any size. A decimal may be rounded only if the number has no
+finite decimal, as in 0.333333 for 1/3.
 """
 
 from itertools import product
@@ -21,7 +21,7 @@ PLACES: Final = 6
 _FEWEST_DIGITS: Final = 5
 """fewest significant digits of a rounded decimal"""
 _DIGITS: Final = (60, 500)
-"""numbers of digits to which irrational numbers are compared; the second counts only if the first digits agree"""
+"""digits to which irrational numbers are compared: to 60 first, and to 500 if these agree"""
 _GUARD_DIGITS: Final = 20
 _PRIMES: Final = (2, 3, 5, 7, 11, 13)
 _DIVISORS: Final = (17, 3)

@@ -104,11 +104,7 @@ def _latex_of(letter: str) -> str:
 
 
 def _script_rewrite(kind: str, mark: str) -> tuple[re.Pattern[str], Callable[[re.Match[str]], str]]:
-    """Pattern and replacement of Unicode superscripts or subscripts after a base.
-
-    kind: "super" or "sub".
-    mark: `^` or `_`.
-    """
+    """Pattern and replacement of Unicode superscripts (super, `^`) or subscripts (sub, `_`) after a base."""
     letters = [chr(code) for code in (*range(0xA0, 0x250), *range(0x2070, 0x20A0), *range(0x1D00, 0x1DC0))]
     chosen = "".join(letter for letter in letters if unicodedata.decomposition(letter).startswith(f"<{kind}>"))
 
@@ -157,9 +153,9 @@ def _with_power(match: re.Match[str]) -> str:
 
 
 def _with_month(match: re.Match[str]) -> str:
-    (month,) = [name for name in _MONTHS if name[:3].lower() == (match["month"] or match["of"])[:3].lower()]
-    year = match["year"] or match["last"]
-    return f"\\text{{{month} {match['day'] or match['first']}{f', {year}' if year else ''}}}"
+    (month,) = [name for name in _MONTHS if name[:3].lower() == (match["month"] or match["month_2"])[:3].lower()]
+    year = match["year"] or match["year_2"]
+    return f"\\text{{{month} {match['day'] or match['day_2']}{f', {year}' if year else ''}}}"
 
 
 def _vector(match: re.Match[str]) -> str:
@@ -205,7 +201,7 @@ def _date_as_text(match: re.Match[str]) -> str:
 
 _DATE: Final = re.compile(
     rf"(?:(?P<month>{_MONTH})\.? {_DAY.replace('(', '(?P<day>', 1)}(?:,? (?P<year>\d{{4}}))?"
-    rf"|{_DAY.replace('(', '(?P<first>', 1)} (?:of )?(?P<of>{_MONTH})\.?(?:,? (?P<last>\d{{4}}))?)",
+    rf"|{_DAY.replace('(', '(?P<day_2>', 1)} (?:of )?(?P<month_2>{_MONTH})\.?(?:,? (?P<year_2>\d{{4}}))?)",
     re.IGNORECASE,
 )
 

@@ -35,10 +35,8 @@ class QAScore:
 
 
 def score(answers: Sequence[str], prediction: str) -> QAScore:
-    """Score a prediction against accepted answers. An empty prediction scores 0.
-
-    Raises ValueError if no accepted answer has a token.
-    """
+    """Score a prediction against accepted answers. An empty prediction scores 0. Raises ValueError if no accepted
+    answer has a token."""
     golds, predicted = _accepted(answers), tokenize(prediction)
     return QAScore(
         exact=predicted in golds,

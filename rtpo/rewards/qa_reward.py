@@ -36,9 +36,7 @@ class QAReward:
 
     async def grade(self, question: str, answers: Sequence[str], prediction: str) -> Grade:
         """The reward of a prediction. UNGRADABLE if no accepted answer has a token or the judge gives no verdict.
-
-        Raises InfrastructureError if the judge does not answer.
-        """
+        Raises DataError and InfrastructureError as `Judge.grade`."""
         try:
             scores = score(answers, prediction)
         except ValueError as error:

@@ -12,7 +12,7 @@ _RATIO: Final = re.compile(rf"{_PART}(?:\s*(?::|\\colon)\s*{_PART})+")
 _COMMAND: Final = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}|\\[,;: ]")
 
 
-def equal_times(gold: str, answer: str) -> bool | None:
+def equal_times_or_ratios(gold: str, answer: str) -> bool | None:
     """Whether both are the same clock time, such as 3:45, or the same ratio, such as 4 : 6 : 8. None if the gold is
     neither, or if it is a ratio of two numbers and the answer may be its quotient."""
     gold, answer = _plain(gold), _plain(answer)

@@ -64,10 +64,10 @@ def changes_value(words: str) -> bool:
 
 
 def names_what_is_counted(words: str) -> bool:
-    """Whether words are a unit or a plural noun. Words that keep the number's value may stand before it, and `of` with
-    more words behind it."""
-    words, _, whole = words.partition(" of ")
-    if re.search(r"[^a-zA-Z ]", whole) or not _NOUN_BREAKERS.isdisjoint(_split(whole.lower())):
+    """Whether words are a unit or a plural noun. Words that keep the number's value may stand before the noun, and `of`
+    with further words behind the noun."""
+    words, _, words_after_of = words.partition(" of ")
+    if re.search(r"[^a-zA-Z ]", words_after_of) or not _NOUN_BREAKERS.isdisjoint(_split(words_after_of.lower())):
         return False
     parts = _split(words)
     if not parts or not _NOUN_BREAKERS.isdisjoint(part.lower() for part in parts):
@@ -84,7 +84,7 @@ def _split(words: str) -> list[str]:
 
 _BARE: Final = re.compile(rf"\s*{NUMBER}\s*|\s*-?\\[dt]?frac\s*(?:\{{\d+\}}|\d)\s*(?:\{{\d+\}}|\d)\s*")
 _WORDED: Final = re.compile(r"(?P<number>.*[\d}])(?:\s|\\[,;:! ])+(?P<words>[a-zA-Z][^\\]*)")
-_SPOKEN: Final = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}|(?<![\\a-zA-Z])([a-zA-Z]{2,}(?:[\s-]+[a-zA-Z]+)*)")
+_WORDS: Final = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}|(?<![\\a-zA-Z])([a-zA-Z]{2,}(?:[\s-]+[a-zA-Z]+)*)")
 
 
 def without_words(gold: str, answer: str) -> str:
@@ -97,10 +97,11 @@ def without_words(gold: str, answer: str) -> str:
 def says_another_value(gold: str, answer: str) -> bool:
     """Whether the gold is a bare number, but the answer's words give its number another value. Examples are `5 halves`
     and `5\\text{ times 3}`, which math-verify would read as 5."""
-    spoken = list(_SPOKEN.finditer(answer)) if _BARE.fullmatch(gold) else []
-    return any(changes_value(match[1] or match[2]) or _joins_numbers(answer, match) for match in spoken)
+    matches = list(_WORDS.finditer(answer)) if _BARE.fullmatch(gold) else []
+    return any(changes_value(match[1] or match[2]) or _joins_numbers(answer, match) for match in matches)
 
 
-def _joins_numbers(answer: str, spoken: re.Match[str]) -> bool:
-    """Whether words behind a number contain another number that is no power of a unit."""
-    return bool(re.search(r"\d", answer[: spoken.start()]) and re.search(r"(?:^|[\s(])\d", spoken[1] or ""))
+def _joins_numbers(answer: str, words: re.Match[str]) -> bool:
+    """Whether a number stands before a text and another number in it, as in `5\\text{ times 3}`. A unit's power, as in
+    `m2`, does not count."""
+    return bool(re.search(r"\d", answer[: words.start()]) and re.search(r"(?:^|[\s(])\d", words[1] or ""))
