@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     trained = export(options.run, options.output, options.dtype, options.push)
     state = "finished" if trained.manifest is not None else "not finished"
-    print(f"{options.output}: {trained.save} of {trained.folder} ({state})")
+    print(f"{options.output}: {trained.save_name} of {trained.folder} ({state})")
 
 
 if __name__ == "__main__":

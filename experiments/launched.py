@@ -12,7 +12,7 @@ from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT
-from rtpo.run.experiments import Element, Experiment, check_places, experiments, load_experiment, split_overrides
+from rtpo.run.experiments import Element, Experiment, check_folders, experiments, load_experiment, split_overrides
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def load(pattern: str, overrides: Sequence[str]) -> Launched:
     ours, evaluation = split_overrides(overrides)
     loaded = tuple(load_experiment(name, ours) for name in experiments(pattern))
     launch = Launched(pattern.strip("*_"), loaded, tuple(evaluation))
-    check_places(launch.elements)
+    check_folders([element.run.folder for element in launch.elements])
     for element in {element.benchmarks: element for element in launch.elements}.values():
         evaluation_of(launch, element)
     return launch

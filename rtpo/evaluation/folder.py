@@ -30,10 +30,10 @@ class EvaluationFolder(RunFolder):
         """Append lines to samples.jsonl and flush them to disk. samples.sha256 gets the length and checksum of all
         lines."""
         self.append(SAMPLES, lines)
-        written = self.written(SAMPLES)
+        expected = self.expected(SAMPLES)
         with disk_errors(self._samples):
             flush(self._samples)
-            write_whole(self._sums, f"{written.size} {written.sha256}\n".encode())
+            write_whole(self._sums, f"{expected.size} {expected.sha256}\n".encode())
 
     def read_whole_questions(self, samples: int) -> list[dict[str, Any]]:
         """Read the lines of complete questions, `samples` each, in order. The lines of an incomplete question, which a

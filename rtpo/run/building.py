@@ -15,15 +15,15 @@ LARGEST = 2**53
 
 
 def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
-    """Build the dataclass `cls` from plain values; `path` is the field that holds them. Raises ConfigError, at every
-    depth, for unknown fields and for numbers that are not finite or too large. Each problem is one sentence: the
-    field's path and pydantic's message."""
+    """Build the dataclass `cls` from plain values; `path` is the field that holds them. Raises ConfigError if a field
+    is unknown, at any depth, or if a number is not finite or too large. Each problem is one sentence: the field's path
+    and pydantic's message."""
     for name, value in leaves(dict(values), path):
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int | float) and not abs(number) <= LARGEST:
                 raise ConfigError(f"{name} is {value}: use finite numbers of at most {LARGEST} in size.")
     try:
-        # pydantic accepts no settings for a dataclass alone; it applies a dict's settings to the dataclasses in it
+        # pydantic takes settings for a dict and applies them to the dataclasses in it, but not for a dataclass alone
         adapter = TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
         # strict validation of JSON still accepts lists for tuples and integers for floats
         return adapter.validate_json(json.dumps({path: dict(values)}))[path]

@@ -163,9 +163,9 @@ def with_configuration(
     check: Callable[[Sequence[T]], None] = lambda _: None,
 ) -> int:
     """Compose configs/<name>.yaml with the command line's overrides, `prepare` it and `run` it. With -m, several
-    configurations run in turn; all are prepared, then checked together, before the first runs. If submitit launches
-    them, each job prepares and runs its own one, without `check`. description: the help text. Returns the exit status
-    of the first run that failed, else 0. Raises ConfigError."""
+    configurations run in turn; all are prepared, then checked together, before the first runs. In a job of submitit,
+    prepare and run the job's configuration, without `check`. description: the help text. Returns the exit status of the
+    first run that failed, else 0. Raises ConfigError."""
     import hydra
     from hydra._internal.utils import get_args_parser
     from hydra.core.hydra_config import HydraConfig
@@ -209,7 +209,7 @@ def with_configuration(
 
 
 def _wrong_group(hydra_tree: Any) -> str:
-    """A sentence about Hydra's launcher or sweeper if it is a plain value, or "". Hydra checks its other parts."""
+    """A sentence if Hydra's launcher or sweeper is a plain value, else "". Hydra checks the rest of its tree."""
     for group in ("launcher", "sweeper"):
         if not isinstance(value := hydra_tree[group], Mapping):
             return f"hydra.{group} is {value!r}: choose an option, as in hydra/{group}=basic, or set its fields."
@@ -309,8 +309,8 @@ def hydra_errors(name: str, overrides: Sequence[str] = ()) -> Iterator[None]:
     except (AssertionError, AttributeError, TypeError, ValueError) as error:  # Hydra's own, such as for task=null
         frames = traceback.walk_tb(error.__traceback__)
         packages = (str(frame.f_globals["__name__"]).partition(".")[0] for frame, _ in frames)
-        within = list(dropwhile(lambda package: package not in ("hydra", "omegaconf"), packages))
-        if not within or __name__.partition(".")[0] in within:
+        packages_from_hydra_on = list(dropwhile(lambda package: package not in ("hydra", "omegaconf"), packages))
+        if not packages_from_hydra_on or __name__.partition(".")[0] in packages_from_hydra_on:
             raise
         swept = [word for word in overrides if re.match(r"[+~]*hydra\.sweeper\.params\b", word)]
         if swept:

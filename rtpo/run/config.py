@@ -68,7 +68,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TaskConfig:
-    """An environment with its problems and limits (`rtpo.harness.episodes.EpisodeLimits`)."""
+    """An environment with its tasks and limits (`rtpo.harness.episodes.EpisodeLimits`)."""
 
     name: str
     env: str  # a name in `rtpo.envs.registry`
@@ -368,9 +368,9 @@ def _vllm_problems(run: RunConfig) -> Iterator[str]:
     mode = OmegaConf.select(verl, f"{prefix}.logprobs_mode", default="processed_logprobs")
     if mode != "processed_logprobs":
         yield f"{prefix}.logprobs_mode is {mode}: log-probs must be the sampled distribution's; use processed_logprobs."
-    may_skip = getattr(run.algorithm_config, "sync_kl", None)
-    if may_skip is not None and OmegaConf.select(verl, f"{prefix}.free_cache_engine", default=True):
-        values = f"algorithm.sync_kl is {may_skip} and {prefix}.free_cache_engine true"
+    sync_kl = getattr(run.algorithm_config, "sync_kl", None)
+    if sync_kl is not None and OmegaConf.select(verl, f"{prefix}.free_cache_engine", default=True):
+        values = f"algorithm.sync_kl is {sync_kl} and {prefix}.free_cache_engine true"
         yield f"{values}: vLLM wakes at a synchronisation, which sync_kl may skip; set one to null or false."
     key = f"{prefix}.engine_kwargs.vllm.max_logprobs"
     most = OmegaConf.select(verl, key, default=20)

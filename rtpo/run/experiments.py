@@ -90,8 +90,8 @@ class Experiment:
 
 
 def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
-    """Load an experiment's elements, in the order of its sweep. overrides: of experiments/train.py, for every element;
-    for a swept field, such as `seed=0` or `algorithm=rtpo,rtpo_off`, they replace the sweep's values. Raises
+    """Load an experiment's elements, in the order of its sweep. overrides: of experiments/train.py, for every element.
+    An override of a swept field, such as `seed=0` or `algorithm=rtpo,rtpo_off`, replaces the sweep's values. Raises
     ConfigError for an unknown name, for elements that experiments/train.py would refuse, and for two elements that
     would write to one folder."""
     with configurations("train"):
@@ -99,7 +99,7 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
         launch = read_launch(tree)
         swept = BasicSweeper.split_arguments(overridden, None)[0]  # as Hydra's own sweeper does
         elements = tuple(_element((f"experiment={name}", *chosen), launch) for chosen in swept)
-    check_places(elements)
+    check_folders([element.run.folder for element in elements])
     return Experiment(name, elements[0].run.profile.name, launch.resources, elements, launch.at_once, launch.keep)
 
 
@@ -119,9 +119,9 @@ def check_one_run(hydra: Any) -> None:
     """Raises ConfigError if the command line lacks a value for a field that the experiment varies. hydra: Hydra's tree
     of the run."""
     name = hydra.runtime.choices.get("experiment")
-    typed = {override.partition("=")[0].lstrip("+") for override in hydra.overrides.task}
+    fields_set = {override.partition("=")[0].lstrip("+") for override in hydra.overrides.task}
     varied: Any = OmegaConf.to_container(hydra.sweeper.params or OmegaConf.create(), resolve=True)
-    missing = [f"{field}={values}" for field, values in varied.items() if field not in typed]
+    missing = [f"{field}={values}" for field, values in varied.items() if field not in fields_set]
     if name is not None and missing:
         raise ConfigError(
             f"experiment is {name}, which varies {', '.join(missing)}: name one value of each, or train all with -m."
@@ -165,7 +165,7 @@ def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Overri
     for override in parsed:
         if override.get_key_element() == "experiment":
             raise ConfigError(f"{override.input_line}: the experiment is {name!r} already; leave one of them out.")
-    # only these parts may decide the sweep; an override elsewhere may name a field that only a swept task has
+    # leave out overrides of other parts: they do not decide the sweep, and may name a field that only a swept task has
     roots = ("profile", LAUNCH, "hydra")
     deciding = [line.input_line or "" for line in parsed if line.get_key_element().lstrip("+~").split(".")[0] in roots]
     tree = composed("train", [f"experiment={name}", *deciding], with_hydra=True)
@@ -190,11 +190,6 @@ def read_launch(tree: DictConfig) -> Launch:
     plain: Any = OmegaConf.to_container(tree[LAUNCH], resolve=True)
     launch: Launch = build(Launch, plain, LAUNCH)
     return launch
-
-
-def check_places(elements: Sequence[Element]) -> None:
-    """Raises ConfigError if two elements would write to one folder."""
-    check_folders([element.run.folder for element in elements])
 
 
 def check_folders(folders: Sequence[Path]) -> None:

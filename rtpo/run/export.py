@@ -43,7 +43,7 @@ COPIED = (
 UNKNOWN, TOY = "unknown", "toy"
 CARD = Path(__file__).with_name("model_card.md")
 
-# it warns of missing process groups, which nothing here needs
+# this module warns of missing process groups, which nothing here needs
 logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
 
 
@@ -54,7 +54,7 @@ class TrainedPolicy:
     folder: Path
     config: RunConfig
     weights: Path  # verl's folder
-    save: str
+    save_name: str
     policy_version: int  # updates so far
     ledger: Mapping[str, Any]  # of the finished run, or at the save
     manifest: Mapping[str, Any] | None  # None if the run is not finished
@@ -131,7 +131,7 @@ def load_shards(folder: Path) -> list[dict[str, torch.Tensor]]:
     try:
         ranks = int(json.loads((folder / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
         files = [folder / f"model_world_size_{ranks}_rank_{rank}.pt" for rank in range(ranks)]
-        # this runs code in the save, since its tensors are sharded over a device mesh that no longer exists
+        # this runs code in the save: besides numbers, tensors hold the device mesh over which they are sharded
         return [torch.load(file, map_location="cpu", mmap=True, weights_only=False) for file in files]
     except Exception as error:  # a damaged file may raise anything
         raise DataError(f"the weights in {folder} cannot be read ({error}): train the run again.") from error
@@ -183,7 +183,7 @@ def model_card(trained: TrainedPolicy, repository: str | None, dtype: str) -> st
         state=unfinished if trained.manifest is None else "The run is finished.",
         evaluation=_yaml(_evaluation(trained)),
         example=_example(trained, repository),
-        about=_yaml({"save": trained.save, "policy_version": trained.policy_version, "dtype": dtype} | about),
+        about=_yaml({"save": trained.save_name, "policy_version": trained.policy_version, "dtype": dtype} | about),
         settings=_yaml(
             {part: run.as_dict()[part] for part in ("algorithm", "optimizer", "sampling", "budget", "task")}
         ),
@@ -223,7 +223,7 @@ def _evaluation(trained: TrainedPolicy) -> dict[str, Any]:
     benchmarks = {
         manifest.parent.name: json.loads((manifest.parent / "summary.json").read_bytes())
         for manifest in sorted(trained.folder.glob("*/manifest.json"))
-        if json.loads(manifest.read_bytes()).get("checkpoint", {}).get("save") == trained.save
+        if json.loads(manifest.read_bytes()).get("checkpoint", {}).get("save") == trained.save_name
     }
     held_out = {what: f"{sum(right)} of {counted(len(right), 'graded answer')}" for what, right in rewards.items()}
     return {"held_out": held_out or "not evaluated", "benchmarks": benchmarks or "not evaluated"}

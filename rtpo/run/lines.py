@@ -58,7 +58,7 @@ def model_sha256(folder: str) -> dict[str, str]:
 
 
 def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained] = ()) -> dict[str, Any]:
-    """A rollout's record: its token ids, where it was forked, and its rows of `trained`."""
+    """A rollout's record: its token ids, where it was forked, and its entries of `trained`."""
     return path_facts(step, rollout) | {
         "turns": [
             {

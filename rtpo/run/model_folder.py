@@ -81,17 +81,17 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
     config = _read_config(path, fields.get("model_type"))
     if embedded:
         _check_embedded(path, config)
-    tensors = stored_tensors(path)
-    read = read_by_loader(path, tensors)
-    check_weights(path, config, tensors, read)
-    check_head(path, config, read)
-    tokens = getattr(config.get_text_config(), "vocab_size", None)
-    if tokens is not None and top_logprobs > tokens:
+    all_headers = stored_tensors(path)
+    headers = read_by_loader(path, all_headers)
+    check_weights(path, config, all_headers, headers)
+    check_head(path, config, headers)
+    vocab_size = getattr(config.get_text_config(), "vocab_size", None)
+    if vocab_size is not None and top_logprobs > vocab_size:
         raise ConfigError(
-            f"algorithm.top_logprobs is {top_logprobs} and the model in {path} has {counted(tokens, 'token')}: use "
+            f"algorithm.top_logprobs is {top_logprobs} and the model in {path} has {counted(vocab_size, 'token')}: use "
             "that or fewer."
         )
-    _check_tokens(path, tokens)
+    _check_tokens(path, vocab_size)
 
 
 def _json_object(path: Path, name: str) -> dict[str, Any]:
@@ -137,13 +137,13 @@ def _check_embedded(path: Path, config: "PreTrainedConfig") -> None:
         ) from error
 
 
-def _check_tokens(path: Path, tokens: int | None) -> None:
+def _check_tokens(path: Path, vocab_size: int | None) -> None:
     """Raises DataError if the tokenizer has ids beyond the embedding's rows."""
     largest = max(load_tokenizer(path).get_vocab().values(), default=0)
-    if tokens is not None and largest >= tokens:
+    if vocab_size is not None and largest >= vocab_size:
         raise DataError(
-            f"the tokenizer in {path} has ids up to {largest}, and the embedding has {counted(tokens, 'row')}: use the "
-            "model's own tokenizer, or resize the embedding."
+            f"the tokenizer in {path} has ids up to {largest}, and the embedding has {counted(vocab_size, 'row')}: use "
+            "the model's own tokenizer, or resize the embedding."
         )
 
 

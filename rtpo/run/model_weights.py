@@ -26,7 +26,7 @@ SIZES = ("vocab_size", "hidden_size", "intermediate_size", *HEADS)
 """fields of config.json that determine the tensors' shapes"""
 
 
-class Stored(NamedTuple):
+class TensorHeader(NamedTuple):
     """A tensor's header in a weights file."""
 
     file: Path
@@ -34,30 +34,30 @@ class Stored(NamedTuple):
     dtype: str  # safetensors' name of the type, such as BF16
 
 
-def stored_tensors(path: Path) -> dict[str, Stored]:
+def stored_tensors(path: Path) -> dict[str, TensorHeader]:
     """The headers of all tensors in the folder, by name. Raises DataError for a damaged file, and for a name in two
     files."""
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
         raise DataError(f"model.path {path} has no weights (*.safetensors): copy the whole model folder.")
-    tensors: dict[str, Stored] = {}
+    tensors: dict[str, TensorHeader] = {}
     for file in weights:
         check_file(path, file)
         try:
             with safe_open(file, framework="np") as content:
                 slices = {name: content.get_slice(name) for name in content.keys()}  # noqa: SIM118
-                headers = {name: Stored(file, part.get_shape(), part.get_dtype()) for name, part in slices.items()}
+                shard = {name: TensorHeader(file, part.get_shape(), part.get_dtype()) for name, part in slices.items()}
         except SafetensorError as error:
             raise DataError(f"{file} is damaged ({error}): copy it again.") from error
-        if not headers:
+        if not shard:
             raise DataError(f"{file} holds no tensors: copy it again.")
-        for name in headers.keys() & tensors.keys():
+        for name in shard.keys() & tensors.keys():
             raise DataError(f"{file} and {tensors[name].file.name} both hold {name}: keep the files of one copy only.")
-        tensors |= headers
+        tensors |= shard
     return tensors
 
 
-def read_by_loader(path: Path, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
+def read_by_loader(path: Path, tensors: Mapping[str, TensorHeader]) -> dict[str, TensorHeader]:
     """The headers of the tensors that the loader reads, by name. The loader reads `model.safetensors` if this file
     exists, else the files that the index names. Raises DataError if the index is missing, damaged or wrong."""
     file = _source(path)
@@ -88,19 +88,19 @@ def _source(path: Path) -> Path:
 
 
 def check_weights(
-    path: Path, config: "PreTrainedConfig", tensors: Mapping[str, Stored], read: Mapping[str, Stored]
+    path: Path, config: "PreTrainedConfig", all_headers: Mapping[str, TensorHeader], headers: Mapping[str, TensorHeader]
 ) -> None:
-    """Compare the tensors that the loader reads, by name, shape and type, with the model that config.json describes.
+    """Compare the tensors that the loader reads (`headers`), by name, shape and type, with the model of config.json.
     Extra tensors outside the layers are allowed, such as a value head. Raises DataError for the first difference, and
     ConfigError for quantised weights."""
     described, source = path / "config.json", _source(path)
-    for name in read:
+    for name in headers:
         if name.startswith("base_model.model.") or re.search(r"\.(lora_\w+|base_layer)\.", name):
             raise DataError(
-                f"{read[name].file} holds {name}, as peft names tensors: save the merged model (merge_and_unload)."
+                f"{headers[name].file} holds {name}, as peft names tensors: save the merged model (merge_and_unload)."
             )
-    missing, misshapen, extra = _load(path, config, read)
-    layers = 1 + max((_layer(name) for name in read), default=-1)
+    missing, misshapen, extra = _load(path, config, headers)
+    layers = 1 + max((_layer(name) for name in headers), default=-1)
     has_other_layers = any(_layer(name) >= layers for name in missing)
     has_other_layers |= any(_layer(name) >= config.num_hidden_layers for name in extra)
     if has_other_layers and layers:
@@ -109,14 +109,14 @@ def check_weights(
             f"{counted(layers, 'layer')}: set num_hidden_layers to {layers}, or copy the model folder again."
         )
     for name in missing:
-        if name in read:
+        if name in headers:
             raise ConfigError(
-                f"{read[name].file} holds {name} as {read[name].dtype}: quantised weights cannot be trained; use the "
-                "model in bf16 or fp32."
+                f"{headers[name].file} holds {name} as {headers[name].dtype}: quantised weights cannot be trained; use "
+                "the model in bf16 or fp32."
             )
-        if name in tensors:
+        if name in all_headers:
             raise DataError(
-                f"{source} lacks {name}, which {tensors[name].file.name} holds: copy the whole model folder again."
+                f"{source} lacks {name}, which {all_headers[name].file.name} holds: copy the whole model folder again."
             )
         if name == HEAD and len(missing) == 1:
             raise DataError(
@@ -157,14 +157,14 @@ class LoadReport(NamedTuple):
     extra: list[str]  # stored tensors that the model does not have
 
 
-def _load(path: Path, config: "PreTrainedConfig", read: Mapping[str, Stored]) -> LoadReport:
+def _load(path: Path, config: "PreTrainedConfig", headers: Mapping[str, TensorHeader]) -> LoadReport:
     """Load tensors of these names and shapes, without their values. Tensors that are not floating-point numbers are
     left out, so the report calls them missing."""
     import torch
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     weights = {
-        name: torch.empty(stored.shape, device="meta") for name, stored in read.items() if stored.dtype in FLOATS
+        name: torch.empty(stored.shape, device="meta") for name, stored in headers.items() if stored.dtype in FLOATS
     }
     if config.tie_word_embeddings and any(name.endswith(EMBEDDING) for name in weights):
         weights.pop(HEAD, None)  # `check_head` compares it with the embedding
@@ -191,24 +191,24 @@ def _load(path: Path, config: "PreTrainedConfig", read: Mapping[str, Stored]) ->
     )
 
 
-def check_head(path: Path, config: "PreTrainedConfig", read: Mapping[str, Stored]) -> None:
+def check_head(path: Path, config: "PreTrainedConfig", headers: Mapping[str, TensorHeader]) -> None:
     """Raises DataError if config.json ties the head to the embedding, but the files hold different values for them. The
     loader compares both in fp32."""
     import torch
 
-    embedding = next((name for name in read if name.endswith(EMBEDDING)), None)
-    if not config.tie_word_embeddings or HEAD not in read or embedding is None:
+    embedding = next((name for name in headers if name.endswith(EMBEDDING)), None)
+    if not config.tie_word_embeddings or HEAD not in headers or embedding is None:
         return
-    head, rows = _values(read[HEAD].file, HEAD), _values(read[embedding].file, embedding)
+    head, rows = _values(headers[HEAD].file, HEAD), _values(headers[embedding].file, embedding)
     if torch.equal(head.float(), rows.float()):
         return
     if torch.equal(head, rows.to(head.dtype)) or torch.equal(head.to(rows.dtype), rows):
         raise DataError(
-            f"{HEAD} in {read[HEAD].file} is {embedding} in a different precision ({read[HEAD].dtype} and "
-            f"{read[embedding].dtype}), so that its loader would not tie them: leave {HEAD} out of the file."
+            f"{HEAD} in {headers[HEAD].file} is {embedding} in a different precision ({headers[HEAD].dtype} and "
+            f"{headers[embedding].dtype}), so that its loader would not tie them: leave {HEAD} out of the file."
         )
     raise DataError(
-        f"{path / 'config.json'} has tie_word_embeddings true, and {HEAD} in {read[HEAD].file.name} is not "
+        f"{path / 'config.json'} has tie_word_embeddings true, and {HEAD} in {headers[HEAD].file.name} is not "
         f"{embedding}: set tie_word_embeddings to false if the model has a head of its own, or leave the head out."
     )
 

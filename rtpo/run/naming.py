@@ -62,20 +62,21 @@ def label_of(tree: DictConfig, hydra: Any) -> str:
 
 
 def shortened(parts: Sequence[str]) -> str:
-    """Join the parts of a label. If it gets too long, a hash of all parts replaces the last settings, those in
-    KEPT_LONGEST after all others."""
+    """Join the parts of a label. In a label that is too long, a hash of all parts replaces the last settings. Settings
+    in KEPT_LONGEST are the last that it replaces."""
     whole = ",".join(parts)
     if len(whole) <= LONGEST:
         return whole
     kept, end = list(parts), hashlib.sha256(whole.encode()).hexdigest()[:8]
-    by_loss = sorted(parts[:0:-1], key=lambda part: part.startswith(KEPT_LONGEST))
-    while by_loss and len(",".join([*kept, end])) > LONGEST:
-        kept.remove(by_loss.pop(0))
+    removable = sorted(parts[:0:-1], key=lambda part: part.startswith(KEPT_LONGEST))
+    while removable and len(",".join([*kept, end])) > LONGEST:
+        kept.remove(removable.pop(0))
     return ",".join([*kept, end])
 
 
 def changed_fields(tree: DictConfig, unchanged: DictConfig, fields: Collection[str]) -> dict[str, Any]:
-    """The values in `tree`, by short name, of those `fields` (and fields below them) that differ from `unchanged`."""
+    """Compare `tree` with `unchanged` in these fields and all fields below them. Returns the values in `tree` that
+    differ, by short name."""
     paths = {path: None for config in (tree, unchanged) for path, _ in leaves(OmegaConf.to_container(config))}
     return {
         short_name(path, paths): OmegaConf.select(tree, path)
@@ -87,8 +88,8 @@ def changed_fields(tree: DictConfig, unchanged: DictConfig, fields: Collection[s
 
 
 def short_name(path: str, paths: Collection[str]) -> str:
-    """The shortest end of a field's path that is unique in `paths`: `lr` for `optimizer.lr`. A run's own field need not
-    differ from fields in NOT_OWN."""
+    """The shortest end of a field's path that is unique in `paths`: `lr` for `optimizer.lr`. For a run's own
+    field, fields in NOT_OWN may have the same end."""
     is_own = not path.startswith(NOT_OWN)
     rivals = [other for other in paths if other != path and not (is_own and other.startswith(NOT_OWN))]
     parts = path.split(".")

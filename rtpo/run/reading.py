@@ -18,7 +18,7 @@ LARGEST_CONFIG = 100_000
 _AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
 CHECKSUM = b"# sha256 of the lines above: "
 """starts the last line of config.yaml; earlier versions wrote no such line"""
-# libyaml's, where PyYAML has it, is ten times as fast
+# CSafeLoader is ten times as fast, but not every PyYAML has it
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

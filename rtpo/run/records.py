@@ -1,7 +1,7 @@
 """A run's folder of records (results/README.md). Lines are appended, and the manifest is written last.
 
-Nothing half-written looks complete. Other files, and saves, are written under a second name, flushed and then renamed.
-A resumed run cuts off the lines after its last save.
+Nothing half-written looks complete. Saves, and files without lines, are written under a second name, flushed and then
+renamed. A resumed run cuts off the lines after its last save.
 
 Damage is found. A save has checksums of its files and of all earlier lines, which are checked before a run resumes. The
 checksums of all lines are checked before the manifest is written.
@@ -59,7 +59,7 @@ class Save:
 
 
 class RunFolder:
-    """The folder of a run, results/<experiment>/<run>/. lines: names of the files to which lines are appended.
+    """The folder of a run, results/<experiment>/<run>/. line_files: names of the files to which lines are appended.
 
     Saves are folders of checkpoints/, and the file `latest` names the last one. A save that is being written or deleted
     is called <name>.partial, which is never read.
@@ -68,12 +68,12 @@ class RunFolder:
     other_files: tuple[str, ...] = (JOURNAL,)
     """further files whose checksums the manifest holds"""
 
-    def __init__(self, path: Path, lines: Sequence[str] = LINE_FILES) -> None:
+    def __init__(self, path: Path, line_files: Sequence[str] = LINE_FILES) -> None:
         self.path = path
-        self._lines = lines
+        self._line_files = line_files
         self._checkpoints = path / "checkpoints"
         self._pointer = self._checkpoints / "latest"
-        self._written: dict[str, SizeAndSum] = {}
+        self._expected: dict[str, SizeAndSum] = {}
 
     # configuration
 
@@ -110,7 +110,7 @@ class RunFolder:
                 text = yaml.safe_dump(json.loads(json.dumps(config)), sort_keys=False).encode()
                 write_whole(file, text + CHECKSUM + hashlib.sha256(text).hexdigest().encode() + b"\n")
         self.check(config)
-        self.written("config.yaml")
+        self.expected("config.yaml")
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raises DataError if `config` is not the folder's, naming the fields that differ."""
@@ -166,9 +166,9 @@ class RunFolder:
     # lines
 
     def charged_rollouts(self, steps: Sequence[Mapping[str, Any]]) -> int:
-        """The number of rollouts charged so far, including an unfinished step's. If an earlier version wrote the
-        journal, it lacks the number, and the last of the finished `steps` gives it. Raises DataError if the journal's
-        last line is damaged."""
+        """The number of rollouts charged so far, including an unfinished step's, from the journal's last line. A
+        journal of an earlier version lacks it; then the last of the finished `steps` has it. Raises DataError if the
+        journal's last line is damaged."""
         file = self.path / JOURNAL
         charges = whole_lines(file).splitlines()
         charge = json_object(charges[-1], f"{file}, its last line,", ()) if charges else {}
@@ -176,17 +176,17 @@ class RunFolder:
 
     def append(self, file: str, lines: Sequence[Mapping[str, Any]]) -> None:
         data = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        written = self.written(file)
+        expected = self.expected(file)
         with disk_errors(self.path / file), (self.path / file).open("ab") as out:
             out.write(data)
-        written.add(data)
+        expected.add(data)
 
-    def written(self, file: str) -> SizeAndSum:
+    def expected(self, file: str) -> SizeAndSum:
         """The size and checksum that a file must have. They cover the lines from before this process, and the lines
         that this process appended."""
-        if file not in self._written:
-            self._written[file] = start_of_file(self.path / file, _size(self.path / file))
-        return self._written[file]
+        if file not in self._expected:
+            self._expected[file] = start_of_file(self.path / file, _size(self.path / file))
+        return self._expected[file]
 
     # saves
 
@@ -199,7 +199,7 @@ class RunFolder:
 
         Raises MachineError if the disk fails. Earlier saves then stay as they were.
         """
-        written = {file: (so_far.size, so_far.sha256) for file in self._lines for so_far in [self.written(file)]}
+        written = {file: (so_far.size, so_far.sha256) for file in self._line_files for so_far in [self.expected(file)]}
         final = self._checkpoints / name
         partial = partial_of(final)
         with disk_errors(final):
@@ -261,16 +261,16 @@ class RunFolder:
         `<file>.lost`. Raises DataError for damage, saying how to recover."""
         save = self.latest_save()
         if save is None:
-            for file in self._lines:
+            for file in self._line_files:
                 if (self.path / file).exists():
                     (self.path / file).replace(self.path / f"{file}.lost")
-                self._written.pop(file, None)
+                self._expected.pop(file, None)
             return None
         with self._with_remedy():
-            self._written |= self._lines_before(save)
-        for file in self._lines:
-            if _size(self.path / file) > self._written[file].size:
-                os.truncate(self.path / file, self._written[file].size)
+            self._expected |= self._lines_before(save)
+        for file in self._line_files:
+            if _size(self.path / file) > self._expected[file].size:
+                os.truncate(self.path / file, self._expected[file].size)
         return save
 
     def latest_save(self) -> Save | None:
@@ -344,12 +344,12 @@ class RunFolder:
     def finish(self, manifest: Mapping[str, Any], keep: int = 0) -> None:
         """Keep the newest `keep` saves, and write the manifest last. A line file without lines is created empty. Raises
         DataError for a changed file, saying how to recover."""
-        for file in self._lines:
+        for file in self._line_files:
             self.append(file, [])
         with self._with_remedy():
             files = {}
-            for file in ("config.yaml", *self._lines):
-                files[file] = self.written(file).sha256
+            for file in ("config.yaml", *self._line_files):
+                files[file] = self.expected(file).sha256
                 if not (self.path / file).exists() or sha256(self.path / file) != files[file]:
                     raise DataError(f"{self.path / file} is damaged: its sha256 is not that of what was written.")
             latest = self._latest_name
@@ -361,7 +361,7 @@ class RunFolder:
             write_whole(self.path / "manifest.json", indented_json({**manifest, "files": files}))
 
     def _flush_lines(self) -> None:
-        for file in filter(Path.exists, (self.path / name for name in self._lines)):
+        for file in filter(Path.exists, (self.path / name for name in self._line_files)):
             flush(file)
 
 

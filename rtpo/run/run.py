@@ -36,7 +36,7 @@ from rtpo.run.provenance import code_sha256, provenance
 from rtpo.run.records import JOURNAL, LOG, SCHEMA, RunFolder
 from rtpo.run.stopping import StopRequest
 from rtpo.run.tasks import take
-from rtpo.run.tracking import Shown, Tracking
+from rtpo.run.tracking import TableRow, Tracking
 from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
 
 H = TypeVar("H", bound=AgentHarness)
@@ -62,9 +62,9 @@ class Progress:
     step: int = 0
     wall_seconds: float = 0.0
     started: str = field(default_factory=utc_now)
-    resumed: int = 0
-    evaluated_before: bool = False
-    evaluated: int = 0  # multiples of `evaluation.every_rollouts` passed at the last evaluation
+    resumed: int = 0  # number of resumes
+    evaluated_before: bool = False  # whether the evaluation before training is done
+    evaluated: int = 0  # number of multiples of `evaluation.every_rollouts` up to the last evaluation
     began: float = 0.0  # `wall_seconds` at the start of the present step
     span: tuple[int, int] | None = None  # first task and number of tasks of an unfinished step
     tied_steps: int = 0  # number of last steps in a row in which all groups tied
@@ -252,16 +252,16 @@ class Run:
         progress = self._progress
         progress.tied_steps = progress.tied_steps + 1 if is_tied(line) else 0
         if progress.tied_steps == TIED_STEPS:
-            self._log(f"warning: {tie_sentence(line)}", beside_bar=True)
+            self._log(f"warning: {tie_sentence(line)}", above_bar=True)
 
-    def _log(self, text: str, *, beside_bar: bool = False) -> None:
-        """Write a line to the log. Print it where there is no bar; with `beside_bar`, above the bar too."""
+    def _log(self, text: str, *, above_bar: bool = False) -> None:
+        """Write a line to the log. Print it if no bar is shown; with `above_bar`, print it above the bar too."""
         line = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}"
         with (self.folder.path / LOG).open("a", encoding="utf-8") as log:
             log.write(f"{line}\n")
         if not sys.stderr.isatty():
             print(line, flush=True)
-        elif beside_bar:
+        elif above_bar:
             tqdm.write(line)
 
     def _alarm(self, grades: Sequence[Grade], where: str) -> str | None:
@@ -294,12 +294,12 @@ class Run:
             curves = evaluation_curves(mode, groups)
             if self.track is not None:
                 self.track.log(curves, self._ledger.rollouts)
-                table: list[Shown] = [self._shown(group[0]) for group in groups[:SHOWN]]
+                table: list[TableRow] = [self._shown(group[0]) for group in groups[:SHOWN]]
                 self.track.show(f"evaluation/{mode}/rollouts", table, self._ledger.rollouts)
             success = percent(curves.get(f"evaluation/{mode}/success"))
-            self._log(f"held-out tasks {when} training, {DECODED[mode]}: success {success}", beside_bar=True)
+            self._log(f"held-out tasks {when} training, {DECODED[mode]}: success {success}", above_bar=True)
 
-    def _shown(self, rollout: Rollout) -> Shown:
+    def _shown(self, rollout: Rollout) -> TableRow:
         """A rollout as a row of a tracked table."""
         return {
             "rollouts": self._ledger.rollouts,

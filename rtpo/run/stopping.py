@@ -11,7 +11,7 @@ from rtpo.errors import Stopped
 
 
 class _PhaseLeft(KeyboardInterrupt):
-    """Ends a phase past its grace period. It is a KeyboardInterrupt, which neither asyncio nor our own code handles."""
+    """Ends a phase past its grace period. It is a KeyboardInterrupt, so no code inside a phase handles it."""
 
 
 class StopRequest:

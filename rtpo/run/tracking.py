@@ -23,7 +23,7 @@ WANDB_SECONDS = {"WANDB_INIT_TIMEOUT": 30, "WANDB_LOGIN_TIMEOUT": 30, "WANDB_FIN
 """timeouts to reach W&B and to send what is left, unless the environment sets them"""
 WANDB_MODES = ("online", "offline", "shared", "disabled", "dryrun", "run")
 Connect = Callable[[str, str, str], Any]
-Shown = Mapping[str, str | int | float | None]
+TableRow = Mapping[str, str | int | float | None]
 """a row of a table, by its columns"""
 
 
@@ -45,8 +45,8 @@ def check_tracking(config: RunConfig) -> None:
 
 
 class Tracking:
-    """The backends in `profile.track`. connect: opens verl's tracking, from a project, a run and a backend. resumed_at:
-    the rollouts up to which earlier tracking is kept; None for a run from its start. Backends write to
+    """The backends in `profile.track`. connect: opens verl's tracking, from the names of project, run and backend.
+    resumed_at: the rollouts up to which earlier tracking is kept; None for a run from its start. Backends write to
     `<results>/tracking`, unless WANDB_DIR, TENSORBOARD_DIR or VERL_FILE_LOGGER_ROOT is set."""
 
     def __init__(self, config: RunConfig, folder: RunFolder, connect: Connect, resumed_at: int | None) -> None:
@@ -66,7 +66,7 @@ class Tracking:
         x = {X_AXIS: float(rollouts)}
         self._each(lambda name, backend: backend.log(x | data if name == "wandb" else data, rollouts))
 
-    def show(self, name: str, table: Sequence[Shown], rollouts: int) -> None:
+    def show(self, name: str, table: Sequence[TableRow], rollouts: int) -> None:
         """Show rows: as a table in W&B, as text in TensorBoard, as they are in the file."""
 
         def show(kind: str, backend: Any) -> None:
@@ -181,7 +181,7 @@ def _block(text: str) -> str:
     return f"```\n{text}\n```"
 
 
-def _markdown(table: Sequence[Shown]) -> str:
+def _markdown(table: Sequence[TableRow]) -> str:
     """A Markdown table with escaped cells."""
     escaped = {ord("|"): "&#124;", ord("\n"): "<br>"}
     cells = [[html.escape(str(cell)).translate(escaped) for cell in row.values()] for row in table]
