@@ -24,7 +24,7 @@ SPANS: dict[str, range] = {
     "08_15": range(8, 16),
     "16_up": range(16, sys.maxsize),
 }
-"""turns (or updates of a step) that share a curve, by name in keys; so the number of curves does not depend on K"""
+"""by name in keys, the turns (or updates of a step) that share a curve. A larger K adds no curve"""
 Line = Mapping[str, Any]
 Value = float | None | Mapping[str, float | None]
 LARGEST_KEY = "mismatch/engine/largest"
@@ -89,7 +89,7 @@ def evaluation_curves(mode: str, groups: Sequence[Group]) -> dict[str, float]:
 
 def _mean(updates: Iterable[Line], key: str, weight: str, turns: Iterable[int] = (0,)) -> float | None:
     """The mean of the updates' `key`, weighted by their `weight`. Updates that lack either are left out. turns: the
-    values of `<k>` in both names."""
+    values of `<k>` in both keys."""
     pairs = [
         [_number(update, name.replace("<k>", str(k))) for name in (key, weight)] for update in updates for k in turns
     ]

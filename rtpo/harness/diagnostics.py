@@ -77,7 +77,7 @@ def cut_turns(rollout: Rollout) -> int:
 
 
 class CallCounts(TypedDict):
-    """Numbers of a tool's calls."""
+    """How often a tool was called."""
 
     attempted: int  # all calls, readable or not
     executed: int  # calls that the tool ran

@@ -32,7 +32,7 @@ class Saves(NamedTuple):
 
 
 def verl_setting(run: RunConfig, key: str, default: Any) -> Any:
-    """The run's setting actor_rollout_ref.`key`, or `default`, which is verl's own."""
+    """The run's setting actor_rollout_ref.`key`. default: verl's own value, for a run without this setting."""
     value: Any = run.verl
     for part in f"actor_rollout_ref.{key}".split("."):
         if part not in value:

@@ -58,8 +58,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The cost of an experiment."""
+class CostEstimate:
+    """The estimated cost of an experiment."""
 
     experiment: str  # a name, or a pattern that matches several
     node: Hardware | None  # of the profile; None without GPUs
@@ -78,7 +78,7 @@ class Plan:
         return memory.peak_disk([row.saves for row in self.rows for _ in range(row.count)], self.at_once, self.keep)
 
 
-def plan(experiment: str, overrides: Sequence[str] = ()) -> Plan:
+def plan(experiment: str, overrides: Sequence[str] = ()) -> CostEstimate:
     """Estimate the cost of an experiment, or of all experiments that match a pattern. Raises ConfigError for an unknown
     name or an invalid setting, and DataError for a model of unknown shape."""
     loaded, machines = [load_experiment(name, overrides) for name in experiments(experiment)], planning_data().hardware
@@ -91,7 +91,7 @@ def plan(experiment: str, overrides: Sequence[str] = ()) -> Plan:
         groups[f"{element.owner} {replace(element.run, seed=0)}"].append(element)
     resources = max((each.resources for each in loaded), key=lambda each: each.minutes)
     rows = tuple(_row(elements, node, resources.memory_gb) for elements in groups.values())
-    return Plan(experiment, node, resources, rows, loaded[0].at_once, loaded[0].keep)
+    return CostEstimate(experiment, node, resources, rows, loaded[0].at_once, loaded[0].keep)
 
 
 def _row(elements: Sequence[Element], node: Hardware | None, memory_gb: int) -> Row:
@@ -220,7 +220,7 @@ def task_count(data: DataConfig) -> int:
     return rows if data.count is None else min(rows, data.count)
 
 
-def summary(estimate: Plan) -> str:
+def summary(estimate: CostEstimate) -> str:
     """The plan as text of about ten lines."""
     rows, run, total = estimate.rows, estimate.rows[0].run, estimate.sum
     count, misfits = sum(row.count for row in rows), total(lambda row: not row.fits)
@@ -248,7 +248,7 @@ def summary(estimate: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _gpu_lines(estimate: Plan, node: Hardware) -> list[str]:
+def _gpu_lines(estimate: CostEstimate, node: Hardware) -> list[str]:
     runs, resources = [row.run for row in estimate.rows], estimate.resources
     gpus, total = node.gpus * runs[0].profile.nodes, estimate.sum
     spared = total(lambda row: row.spared)

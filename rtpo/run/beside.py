@@ -60,7 +60,7 @@ def check_evaluation(folder: Path, planned: Mapping[str, Any]) -> None:
 
 
 def _evaluations(folder: Path) -> Iterator[RecordedEvaluation]:
-    """The evaluations of final policies in an experiment's folder, kept as frames or as whole folders."""
+    """The recorded evaluations of an experiment's final policies, from its frames and from its runs' folders."""
     for frames in frame_folders(folder / "run"):
         for kept in kept_runs(frames).values():
             if kept.name.startswith(f"{folder.name}/"):

@@ -162,11 +162,11 @@ class EvaluationConfig:
 class SaveConfig:
     """When a run saves, and what it keeps."""
 
-    every_steps: Natural  # data steps between saves; 0 saves only at a stop and at the end
+    every_steps: Natural  # data steps between saves; 0: only at a stop, after training, and as `every_phases` says
     every_phases: Natural  # synchronisations between saves inside a step; 0: none inside a step
     keep: Count  # saves kept
     grace: Annotated[float, Field(ge=0)] | None = None
-    """seconds after SIGTERM to finish and save the phase, else it is dropped; null: no limit"""
+    """seconds after SIGTERM to finish the phase and save; a phase that takes longer is dropped; null: no limit"""
 
 
 @dataclass(frozen=True)

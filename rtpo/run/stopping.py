@@ -24,7 +24,7 @@ class StopRequest:
 
     @contextmanager
     def listening(self, grace: float | None = None) -> Iterator[None]:
-        """Listen to signals in this context. grace: seconds after SIGTERM to finish and save the phase; None: no limit.
+        """Listen to signals in this context. grace: seconds after SIGTERM to finish the phase and save; None: no limit.
         Raises Stopped when this time is over; the last save stays as it was."""
         self._grace = grace
         handlers = {signal.SIGINT: self._hear, signal.SIGTERM: self._hear, signal.SIGALRM: self._leave}
