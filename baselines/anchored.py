@@ -28,7 +28,7 @@ class AnchoredConfig(GRPOConfig):
     shrinkage: kappa; the baseline one turn earlier weighs as much as this many returns.
     forks: number of the chains that start at a boundary of another chain.
     fork_turn: turn of that boundary. uniform: each fork draws a turn from 1 to K-1. estimated: uniform until a data
-        step has unequal returns; from then on `best_fork_turn` of that step.
+        step has a `best_fork_turn`; from then on this turn.
     """
 
     shrinkage: float
@@ -48,8 +48,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: AnchoredConfig) -> Non
 def with_forks(harness: Harness, groups: Sequence[Group], config: AnchoredConfig) -> list[Group]:
     """Each prompt's chains, then their forks.
 
-    The draw of a fork's turn ignores the chains' lengths. Its parent is one of the chains that reached this turn; if no
-    chain reached it, the fork is not sampled. So no fork depends on what its parent did from this turn on.
+    The draw of a fork's turn ignores the chains' lengths. The fork's parent is one of the chains that reached this
+    turn. Without any, the fork is not sampled. So no fork depends on what its parent did from this turn on.
     """
     turn = harness.state.get("fork_turn", "uniform") if config.fork_turn == "estimated" else config.fork_turn
     uniform = harness.random("forks").integers(1, harness.max_turns, (len(groups), config.forks))

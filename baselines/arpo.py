@@ -1,7 +1,7 @@
 """ARPO: paths grow turn by turn, and branch more often where the policy is less certain than at the path's first turn.
 
 dH is a turn's entropy minus that of the path's first turn. There are two rules. `probabilistic` (published code): after
-a turn that did not end it, a path branches with probability alpha + beta dH, clipped so that alpha = 1 always branches.
+each turn except its last, a path branches with probability alpha + beta dH. With alpha = 1 it always branches.
 `threshold` (paper): a path branches before a turn if alpha + beta dH > tau. A branch is a new path, so its "first turn"
 is the first that it samples itself. The prompt's mean return includes the path's own.
 """
@@ -25,8 +25,8 @@ class ARPOConfig(PathConfig):
     """paths: finished paths of a prompt, 2 or more. roots: paths that start together at S_0.
     rule: when a path branches (see the module). alpha: the rule's constant. beta: weight of dH.
     tau: threshold of the `threshold` rule; null for `probabilistic`.
-    entropy_tokens, top_logprobs: a turn's entropy covers its first `entropy_tokens` tokens and the `top_logprobs`
-        largest log-probs of each, over ln |V|. `probabilistic` sums over tokens, `threshold` averages.
+    entropy_tokens, top_logprobs: a turn's entropy takes the `top_logprobs` largest log-probs of each of its first
+        `entropy_tokens` tokens, in units of ln |V|. `probabilistic` sums over tokens, `threshold` averages.
     advantage: `soft` gives all tokens of a path its own z-score; `hard` gives a turn the mean z-score of the paths that
         share it.
     """
@@ -44,17 +44,17 @@ class ARPOConfig(PathConfig):
 
 @dataclass
 class Prompt:
-    """A prompt's root, the number of its paths so far, and those that ended."""
+    """A prompt's root, the number of its paths so far, and the paths that ended."""
 
     root: Boundary
-    begun: int
-    ended: list[Rollout] = field(default_factory=list)
+    path_count: int
+    ended_paths: list[Rollout] = field(default_factory=list)
 
 
 Sampled = tuple[Rollout, float | None]
-"""a path whose last turn was just sampled, and its first turn's entropy; None if it has only this turn"""
+"""a path whose last turn was just sampled, and the entropy of its first turn; None if both are the same turn"""
 Start = tuple[Boundary, float | None]
-"""a boundary to sample a turn from, and the first turn's entropy of the path to extend; None for a new path"""
+"""a boundary, and the entropy of the first turn of the path that goes on from it; None for a new path"""
 
 
 def step(harness: Harness, tasks: Sequence[Task], config: ARPOConfig) -> None:
@@ -70,22 +70,22 @@ def step(harness: Harness, tasks: Sequence[Task], config: ARPOConfig) -> None:
         groups = harness.rollout(boundaries, n=1, role=Role.BRANCH, turns=1, top_logprobs=config.top_logprobs)
         paths = iter(path for (path,) in groups)
         sampled = [[(next(paths), first_entropy) for _, first_entropy in prompt_starts] for prompt_starts in starts]
-    rows = [row for prompt in prompts for row in path_rows(prompt.ended, config)]
+    rows = [row for prompt in prompts for row in path_rows(prompt.ended_paths, config)]
     harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
 def next_starts(
     prompt: Prompt, sampled: Sequence[Sampled], log_vocabulary: float, rng: np.random.Generator, config: ARPOConfig
 ) -> list[Start]:
-    """The starts of a prompt's next turns: the tips of open paths, then new branches. If there are none,
-    one new root, unless `paths` paths have begun."""
+    """The starts of a prompt's next turns: the tips of open paths, then new branches. Without any, a new path starts at
+    the root, unless the prompt has all its paths. Updates `prompt`."""
     extended: list[Start] = []
     branches: list[Start] = []
     for path, first_entropy in sampled:
         last_entropy = entropy(path, log_vocabulary, config)
         first_entropy = last_entropy if first_entropy is None else first_entropy
         if path.tip is None:
-            prompt.ended.append(path)
+            prompt.ended_paths.append(path)
         else:
             extended.append((path.tip, first_entropy))
         boundary = path.tip if config.rule == "probabilistic" else path.boundary(len(path.turns) - 1)
@@ -95,11 +95,11 @@ def next_starts(
             is_due = bool(np.clip(rng.random() - rise, 0.0, 1.0) <= config.alpha)
         else:
             is_due = config.alpha + rise > config.tau
-        if boundary is not None and is_due and prompt.begun + len(branches) < config.paths:
+        if boundary is not None and is_due and prompt.path_count + len(branches) < config.paths:
             branches.append((boundary, None))
-    if not extended and not branches and prompt.begun < config.paths:
+    if not extended and not branches and prompt.path_count < config.paths:
         branches.append((prompt.root, None))
-    prompt.begun += len(branches)
+    prompt.path_count += len(branches)
     return extended + branches
 
 
@@ -117,13 +117,13 @@ def path_rows(paths: Sequence[Rollout], config: ARPOConfig) -> list[TrainRow]:
     are left out."""
     graded = [path for path in paths if path.is_graded]
     scores = group_advantages([path.reward for path in graded], True).tolist() if graded else []
-    sharing: defaultdict[int, list[float]] = defaultdict(list)
+    scores_of_turn: defaultdict[int, list[float]] = defaultdict(list)
     for path, score in zip(graded, scores, strict=True):
         for turn in path.turns:
-            sharing[id(turn)].append(score)
+            scores_of_turn[id(turn)].append(score)
     rows = []
     for path, score in zip(graded, scores, strict=True):
-        mean = [float(np.mean(sharing[id(turn)])) for turn in path.turns]
+        mean = [float(np.mean(scores_of_turn[id(turn)])) for turn in path.turns]
         advantage, weight = score if config.advantage == "soft" else mean, path_weight(path, config.aggregation)
         rows += trajectory_rows(path, config.training_context, advantage, weight, path.task.uid, first_k=0)
     return rows

@@ -2,7 +2,7 @@
 group's mean includes the chain's own return.
 
 With `training_context=flattened` and stripped rollouts it is the paper's GRPO baseline (eq. flat-short). With
-`recorded` it is the control: only what training conditions on differs.
+`recorded` it is the control, which differs from the baseline only in its training contexts.
 """
 
 from collections.abc import Callable, Sequence

@@ -12,9 +12,9 @@ from rtpo.verbs import Algorithm, SequenceClip
 
 @dataclass(frozen=True)
 class GSPOConfig(grpo.GRPOConfig):
-    """dual_clip: null; the loss has no dual clip for a sequence's ratio.
+    """dual_clip: must be null, since a dual clip bounds a token's ratio.
     old_logprobs: the ratio's denominator. The narrow clip ranges of GSPO's paper need ratios that start at 1. Under
-        flattened history, ratios to the engine's log-probs (`rollout`) do not start there.
+        flattened history, ratios to the engine's log-probs (`rollout`) start elsewhere.
 
     A flattened chain is one row, so it has one ratio; with recorded contexts each turn has its own.
     """

@@ -15,8 +15,8 @@ Tree = list[Rollout]
 
 @dataclass(frozen=True)
 class TreeGRPOConfig(PathConfig):
-    """trees: M, for each prompt. expansions: L, rounds of growth. branches: N, new leaves of a tree in each round,
-    from nodes drawn with replacement."""
+    """trees: number for each prompt (M). expansions: rounds of growth (L). branches: new leaves of a tree in each round
+    (N); their nodes are drawn with replacement."""
 
     trees: int
     expansions: int

@@ -1,8 +1,8 @@
-"""GRPO with nearly exact state baselines: rungs c, d and e of the ladder (docs/method/methods.md).
+"""GRPO with nearly exact state baselines: rungs c, d and e between GRPO and RTPO (docs/method/methods.md).
 
-The baseline of a chain's turn k is V(S_k), the mean return of many continuations of its boundary. Continuations are not
-charged to the budget: the rungs show what such credit is worth at best, and are not methods to compare. V(S_0) is the
-group's mean, the chain's own return included, except with `fresh`.
+The baseline of a chain's turn k is V(S_k), the mean return of many continuations of its boundary. The budget does not
+count continuations. So the rungs show what such credit is worth at best, and are not methods to compare. Without
+`fresh`, V(S_0) is the mean return of the group, which includes the chain itself.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ Order = Literal["together", "reverse"]
 
 @dataclass(frozen=True)
 class StateValuesConfig(GRPOConfig):
-    """continuations: number for each boundary after S_0, outside the budget; V(S_k) is the mean of their returns.
+    """continuations: number for each boundary, outside the budget; S_0 has some only with `fresh`.
     order: one update of all turns (`together`), or one for each turn from the last (`reverse`).
     fresh: before each turn's update, synchronise and continue the turn's boundaries anew. In place of each chain, train
         one continuation against the mean of the boundary's other continuations.

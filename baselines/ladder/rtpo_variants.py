@@ -19,9 +19,9 @@ class RTPOVariantsConfig(AlgorithmConfig):
     """trunks: M, number of trunks for each prompt.
     group_size: G, 3 or more; G-1 siblings are sampled from each forked boundary.
     forked: share of a data step's boundaries that are forked, drawn anew in each step; 1 forks all.
-    order: in which turns are trained. reverse, forward: from the last or the first turn, each on siblings of the newest
-        weights.
-        together: one update trains siblings of the weights at the step's start, on the sum of the turns' objectives.
+    order: `reverse` and `forward` update each turn by itself, from the last or from the first, on siblings of the
+        newest weights. `together` updates all turns at once, on siblings of the weights at the step's start. Its
+        objective is the sum of the turns' objectives.
     """
 
     trunks: int
@@ -54,8 +54,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: RTPOVariantsConfig) ->
 def draw_share(
     boundaries_by_turn: Mapping[int, Sequence[Boundary]], share: float, rng: np.random.Generator
 ) -> dict[int, list[Boundary]]:
-    """Draw this share of every turn's boundaries. All boundaries of a turn are equally likely, so an update's mean does
-    not depend on the share. If a turn's share is below one boundary, some steps neither fork nor train the turn."""
+    """Draw `share` of every turn's boundaries. All boundaries of a turn are equally likely, so `share` does not change
+    an update's expectation. If a turn's share is below one boundary, some steps neither fork nor train it."""
     ends = np.cumsum([len(boundaries) for boundaries in boundaries_by_turn.values()])
     total = max(1, int(share * int(ends[-1])))
     counts = np.diff(np.floor(ends * total / ends[-1] + rng.random()).astype(int), prepend=0)
@@ -67,8 +67,8 @@ def draw_share(
 
 
 def rollouts_per_task(config: RTPOVariantsConfig, max_turns: int) -> int:
-    """Worst case: every trunk takes all K turns. The bound is for the mean of a step's tasks: a single
-    task may exceed it, since forks are drawn over all tasks."""
+    """Worst case: every trunk takes all K turns. It bounds the mean over a step's tasks. A single task may exceed it,
+    since forks are drawn over all tasks."""
     forks = int(np.ceil(config.forked * config.trunks * max_turns))
     return config.trunks + forks * (config.group_size - 1)
 

@@ -127,7 +127,7 @@ def test_paths_go_on_in_their_order_and_then_branch_in_it_while_there_is_room() 
     for begun in ([(path.uid, 1, True) for path in paths[:2]], []):
         starts = next_starts(prompt, [(path, None) for path in paths], 1.0, np.random.default_rng(0), config)
         assert [(place.rollout_uid, place.k, first is None) for place, first in starts] == going + begun
-        assert prompt.begun == 5
+        assert prompt.path_count == 5
 
 
 def test_a_fresh_root_is_begun_only_when_no_path_is_open() -> None:
@@ -136,7 +136,7 @@ def test_a_fresh_root_is_begun_only_when_no_path_is_open() -> None:
     prompt, rng = Prompt(paths[0].boundary(0), 2), np.random.default_rng(0)
     starts = next_starts(prompt, [(path, None) for path in paths], 1.0, rng, replace(CONFIG, paths=4))
     assert starts == [(prompt.root, None)]
-    assert (prompt.ended, prompt.begun) == (list(paths), 3)
+    assert (prompt.ended_paths, prompt.path_count) == (list(paths), 3)
     assert next_starts(prompt, [], 1.0, rng, replace(CONFIG, paths=3)) == []
 
 
