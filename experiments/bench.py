@@ -1,8 +1,8 @@
 """Time parts of the project, most of them against an alternative (docs/results/speed.md):
 
-    python experiments/bench.py                     every case that needs no file
+    python experiments/bench.py                     all cases except grading; lm only if its model is in data/models
     python experiments/bench.py decoder trees       these cases
-    python experiments/bench.py lm --repeats 3      a language model's, which prepare_model.py makes
+    python experiments/bench.py lm --repeats 3      a language model, which prepare_model.py makes
     python experiments/bench.py grading --file data/raw/math500
 
 The two sides of a case take turns, so that other load on the machine affects both; only `verl` runs one side after the
@@ -55,7 +55,7 @@ from rtpo.verbs import Loss, Update
 
 PROMPTS, SAMPLES, REPLY_TOKENS = 16, 16, 24  # of the step in the case verl
 BATCH, SIBLINGS, CONTEXT_TOKENS = 256, 16, 50  # of the case decoder
-SAMPLED: dict[str, Any] = {
+GENERATE_SETTINGS: dict[str, Any] = {
     **{"max_new_tokens": REPLY_TOKENS, "do_sample": True, "top_k": 0, "eos_token_id": None, "pad_token_id": 0},
     **{"return_dict_in_generate": True, "output_logits": True},
 }
@@ -72,7 +72,7 @@ STOCK_OVERRIDES = """
 """  # Hydra overrides of verl's own trainer
 H = TypeVar("H", bound=AgentHarness)
 Case = tuple[str, str, Mapping[str, Sequence[float]]]
-"""what is compared, the unit of its times, and times by side, ours first"""
+"""what is measured, the unit, and the values by side; the first side is ours or, in `grading`, the right answers"""
 
 
 def configuration(*overrides: str) -> RunConfig:
@@ -80,7 +80,7 @@ def configuration(*overrides: str) -> RunConfig:
 
 
 def in_turns(sides: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each side, in turns; the first round is not counted."""
+    """Seconds of each side. The sides take turns. The first round warms up and is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(repeats + 1):
         for name, run in sides.items():
@@ -104,7 +104,7 @@ def harness_of(config: RunConfig, kind: type[H], make_env: Callable[[], Env] | N
 
 
 class CoinEnv(ToyMathEnv):
-    """Plays the question only, graded by the coin toss that is stock verl's reward."""
+    """Toy math with the reward that stock verl gets here, a coin toss."""
 
     async def step(self, reply: str, stop: Any) -> Any:
         self._reply = reply
@@ -117,7 +117,7 @@ class CoinEnv(ToyMathEnv):
 
 
 def verl(options: Namespace) -> Iterator[Case]:
-    """Microseconds for each generated token of a step, since the two sides may sample different lengths."""
+    """A GRPO step, in microseconds a generated token: the sides may sample different lengths."""
     steps = options.repeats + 1  # the first one warms up
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -133,7 +133,7 @@ def verl(options: Namespace) -> Iterator[Case]:
 
 
 def our_steps(config: RunConfig, tasks: Sequence[Task]) -> list[tuple[float, int]]:
-    """Each step's seconds, from sampling to the engine holding the new weights, and its generated tokens."""
+    """Each step's seconds and generated tokens. A step ends when the engine has the new weights."""
     harness, steps = harness_of(config, AgentHarness, CoinEnv), []
     for step in range(len(tasks) // PROMPTS):
         start, before = time.perf_counter(), harness.ledger.generated_tokens
@@ -147,9 +147,9 @@ def our_steps(config: RunConfig, tasks: Sequence[Task]) -> list[tuple[float, int
 
 def stock_steps(config: RunConfig, tasks: Sequence[Task], folder: Path) -> list[tuple[float, int]]:
     """The same for stock verl, from the log of a `verl.trainer.main_ppo` process. Raises MachineError if it fails."""
-    same = {"data_source": "toy_math", "reward_model": {"style": "rule", "ground_truth": ""}}
+    shared = {"data_source": "toy_math", "reward_model": {"style": "rule", "ground_truth": ""}}
     chats = [[{"role": "user", "content": task.question}] for task in tasks]
-    rows = [same | {"prompt": prompt, "extra_info": {"index": index}} for index, prompt in enumerate(chats)]
+    rows = [shared | {"prompt": prompt, "extra_info": {"index": index}} for index, prompt in enumerate(chats)]
     prompts, log = folder / "prompts.parquet", folder / "stock.jsonl"
     pq.write_table(pa.Table.from_pylist(rows), prompts)
     environment = {
@@ -167,8 +167,8 @@ def stock_steps(config: RunConfig, tasks: Sequence[Task], folder: Path) -> list[
         ray_kwargs.ray_init.num_cpus={config.profile.logical_cpus}
         ray_kwargs.ray_init.num_gpus={config.profile.processes}
     """
-    of_config = [f"{key}={json.dumps(value)}" for key, value in leaves(config.verl)]
-    overrides = [f"++{setting}" for setting in (*of_config, *STOCK_OVERRIDES.split(), *sizes.split())]
+    run_settings = [f"{key}={json.dumps(value)}" for key, value in leaves(config.verl)]
+    overrides = [f"++{setting}" for setting in (*run_settings, *STOCK_OVERRIDES.split(), *sizes.split())]
     with (folder / "stock.log").open("w+") as output:
         trainer = [sys.executable, "-m", "verl.trainer.main_ppo", *overrides]
         if subprocess.call(trainer, cwd=folder, env=os.environ | environment, stdout=output, stderr=output):
@@ -253,7 +253,7 @@ def decoder(options: Namespace) -> Iterator[Case]:
             ours.generate(requests)
 
         mask = torch.ones_like(contexts)
-        generate: Callable[[], object] = partial(network.generate, contexts, attention_mask=mask, **SAMPLED)
+        generate: Callable[[], object] = partial(network.generate, contexts, attention_mask=mask, **GENERATE_SETTINGS)
         timings = in_turns({"decoder": decode, "generate": generate}, options.repeats)
         yield f"decoder, {BATCH} requests, {siblings} a context", "s", timings
 

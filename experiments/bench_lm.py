@@ -36,7 +36,7 @@ Case = tuple[str, str, Mapping[str, list[float]]]
 
 
 class Side:
-    """A process that runs what `make(*arguments)` returns, each time it is called."""
+    """A process that calls `make(*arguments)` once. Each call of the side then runs what `make` returned."""
 
     def __init__(self, make: Callable[..., Callable[[], object]], *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")
@@ -76,7 +76,7 @@ def _serve(pipe: Connection, make: Callable[..., Callable[[], object]], argument
 
 
 def lm(options: Namespace, in_turns: InTurns) -> Iterator[Case]:
-    """Milliseconds a token and peak GiB; the rows of transformers' update are a sample of ours."""
+    """Milliseconds a token, and peak memory in GiB. The update of transformers has the rows of one path only."""
     for siblings in (SIBLINGS, 1):
         sides = {"engine": Side(engine, options.model, siblings), "generate": Side(generate, options.model, siblings)}
         timings = in_turns(sides, options.repeats)
@@ -122,12 +122,12 @@ def generate(model: Path, siblings: int) -> Callable[[], object]:
     network = pretrained(model)
     contexts = torch.from_numpy(prompts(network.config.vocab_size, siblings))
     length = {"max_new_tokens": REPLY_TOKENS, "eos_token_id": None, "pad_token_id": 0}
-    how = {"do_sample": True, "top_k": 0, "return_dict_in_generate": True, "output_logits": True}
-    return lambda: network.generate(contexts, attention_mask=torch.ones_like(contexts), **length, **how)
+    sampling = {"do_sample": True, "top_k": 0, "return_dict_in_generate": True, "output_logits": True}
+    return lambda: network.generate(contexts, attention_mask=torch.ones_like(contexts), **length, **sampling)
 
 
 def plain_update(model: Path) -> Callable[[], object]:
-    """The gradient on the rows of one path, row by row, with all logits and without an optimizer step."""
+    """Compute the gradient on the rows of one path, row by row, from all logits. There is no optimizer step."""
     network = pretrained(model).train()
     rows = game_rows(1, 1)
 
@@ -154,8 +154,8 @@ def prompts(vocabulary: int, siblings: int) -> np.ndarray:
 
 
 def game_rows(prompts: int, paths: int) -> list[Ids]:
-    """The rows of paths that have the lengths of a text game's: one for each turn, its context and its reply. Contexts
-    have earlier commands and answers, without thoughts."""
+    """The rows of paths that are as long as those of a text game. Each turn has one row: its context and its reply. A
+    context has the earlier commands and answers, without thoughts."""
     rng = np.random.default_rng(0)
 
     def ids(count: int) -> np.ndarray:
@@ -177,8 +177,8 @@ def pack_rows(rows: list[Ids]) -> Packed:
     lengths = np.array([len(row) for row in rows], np.int32)
     trained = THOUGHT_TOKENS + COMMAND_TOKENS
     mask = np.concatenate([np.arange(length) >= length - trained for length in lengths])
-    on = mask.astype(np.float32)
-    return Packed(np.concatenate(rows), lengths, mask, on, on / on.sum(), None)
+    indicator = mask.astype(np.float32)
+    return Packed(np.concatenate(rows), lengths, mask, indicator, indicator / indicator.sum(), None)
 
 
 def peak() -> float:

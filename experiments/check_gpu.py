@@ -39,7 +39,7 @@ from rtpo.verbs import TokenClip
 
 SHAPES = 60
 SECONDS = 540
-"""no measurement begins later than this"""
+"""no measurement begins later than this many seconds after the start"""
 TEMPERATURE = 0.9
 CHUNK = 512
 """ids for which the output layer is computed at once"""
@@ -147,18 +147,18 @@ def update(model: Any, batch: Batch, *, trees: bool, shift: int = 0) -> Tensor:
     return torch.cat(values)
 
 
-def check_time(until: float) -> None:
-    """Raises TimeoutError if time.monotonic has passed `until`."""
-    if time.monotonic() >= until:
+def check_time(deadline: float) -> None:
+    """Raises TimeoutError if time.monotonic has passed `deadline`."""
+    if time.monotonic() >= deadline:
         raise TimeoutError
 
 
-def equality(device: str, source: Shape | Path, sizes: Sequence[tuple[int, int]], until: float) -> Iterator[Line]:
+def equality(device: str, source: Shape | Path, sizes: Sequence[tuple[int, int]], deadline: float) -> Iterator[Line]:
     """Compare log-probs and gradients on trees with those row by row. Raises TimeoutError."""
     for precision in (torch.float32, torch.bfloat16):
         model = network(source, precision, device)
         for context, turn in sizes:
-            check_time(until)
+            check_time(deadline)
             vocabulary, rng = model.config.vocab_size, np.random.default_rng(context)
             batch, computed = siblings_of(rng, vocabulary, 3, 3, context, turn), []
             for trees, shift in ((True, 0), (False, 0), (False, SHIFT)):
@@ -175,13 +175,13 @@ def equality(device: str, source: Shape | Path, sizes: Sequence[tuple[int, int]]
                 )
 
 
-def kernels(device: str, until: float) -> Iterator[Line]:
-    """Count the kernels that torch compiles for SHAPES shapes: from 1 to KERNELS // 2. Raises TimeoutError."""
+def kernels(device: str, deadline: float) -> Iterator[Line]:
+    """Count the kernels that torch compiles for SHAPES shapes. 1 to KERNELS // 2 are right. Raises TimeoutError."""
     torch._dynamo.reset()
     counters.clear()
     model, rng = network(SMALL, torch.bfloat16, device), np.random.default_rng(1)
     for _ in range(SHAPES):
-        check_time(until)
+        check_time(deadline)
         groups, siblings, context, turn = (
             int(rng.integers(*bounds)) for bounds in ((1, 6), (2, 5), (5, 700), (2, 999))
         )
@@ -194,7 +194,7 @@ def kernels(device: str, until: float) -> Iterator[Line]:
 
 
 def speed(
-    device: str, name: str, source: Shape | Path, sizes: tuple[int, int, int, int], until: float
+    device: str, name: str, source: Shape | Path, sizes: tuple[int, int, int, int], deadline: float
 ) -> Iterator[Line]:
     """Time the second of two updates, on trees and row by row. Raises TimeoutError."""
     model = network(source, torch.bfloat16, device)
@@ -202,7 +202,7 @@ def speed(
     seconds = {}
     for what, trees in (("trees", True), ("rows one by one", False)):
         for _ in range(2):
-            check_time(until)
+            check_time(deadline)
             begun = time.perf_counter()
             if device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
@@ -213,17 +213,16 @@ def speed(
         yield f"update, {name}, {what}", f"{seconds[what]:.2f} s{memory}", fails
 
 
-def parts(device: str, tiny: bool, model: Path | None, until: float) -> dict[str, Iterator[Line]]:
+def parts(device: str, tiny: bool, model: Path | None, deadline: float) -> dict[str, Iterator[Line]]:
     """The checks by name. A check runs while its lines are read."""
     lengths = ((9, 6), (16, 12)) if tiny else ((300, 200), (257, 300), (128, 128), (37, 60), (1000, 900))
     sizes = (2, 3, 16, 12) if tiny else (1, 8, 3000, 1800)
-    chosen = {"equality": equality(device, model or (TINY if tiny else SMALL), lengths, until)}
+    checks = {"equality": equality(device, model or (TINY if tiny else SMALL), lengths, deadline)}
     if device == "cuda":
-        chosen["kernels"] = kernels(device, until)
-    updates: dict[str, Shape | Path] = {"tiny": TINY} if tiny else {**UPDATES}
-    if model:
-        updates = {model.name: model}
-    return chosen | {f"update, {name}": speed(device, name, source, sizes, until) for name, source in updates.items()}
+        checks["kernels"] = kernels(device, deadline)
+    updates: dict[str, Shape | Path] = {model.name: model} if model else {"tiny": TINY} if tiny else {**UPDATES}
+    speeds = {f"update, {name}": speed(device, name, source, sizes, deadline) for name, source in updates.items()}
+    return checks | speeds
 
 
 @command
@@ -232,7 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--tiny", action="store_true", help="use tiny shapes, as without a GPU")
     parser.add_argument("--model", type=folder, help="check with this model's folder in place of random weights")
-    device, until, failed = "cuda" if torch.cuda.is_available() else "cpu", time.monotonic() + SECONDS, False
+    device, deadline, failed = "cuda" if torch.cuda.is_available() else "cpu", time.monotonic() + SECONDS, False
     unfinished: list[str] = []
     options = parser.parse_args(arguments)
     tiny = options.tiny or device == "cpu"
@@ -240,7 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
         raise ConfigError(f"{options.model} is not trained on prefix trees: {why}.")
     machine = torch.cuda.get_device_name() if device == "cuda" else "no GPU: kernels are not checked"
     print(f"{machine}; torch {torch.__version__}; differences: root mean square (99.9 % quantile)")
-    for part, lines in parts(device, tiny, options.model, until).items():
+    for part, lines in parts(device, tiny, options.model, deadline).items():
         try:
             for name, value, fails in lines:
                 print(f"{name:40} { {True: 'FAIL', False: 'ok', None: ''}[fails]:5}{value}", flush=True)

@@ -21,7 +21,7 @@ from rtpo.run.export import DTYPES, TrainedPolicy, check_push, find_trained, pus
 
 
 def export(run: Path, output: Path, dtype: str | None = None, repository: str | None = None) -> TrainedPolicy:
-    """The policy of `run` in the folder `output`, and in a repository of the Hub if one is named. Raises RTPOError."""
+    """Write the policy of `run` to the folder `output`, and upload it if a repository is named. Raises RTPOError."""
     check_is_free(output)
     if repository is not None:
         check_push(repository)

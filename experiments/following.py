@@ -39,7 +39,7 @@ class Job:
 class Process(NamedTuple):
     """A process of this machine."""
 
-    number: int
+    process_id: int
     script: str  # the file or module that it runs; empty if that cannot be seen
 
     @property
@@ -67,8 +67,8 @@ def submitted(logs: Path) -> dict[Path, Job]:
 
 
 def jobs_of(runs: Collection[Path], logs: Path) -> tuple[dict[Path, Job], str]:
-    """The last job of each run that was submitted, and the reason if SLURM does not answer. States come from squeue
-    and, for jobs that have left the queue, from sacct, if the cluster keeps accounts."""
+    """The last job of each run that was submitted, and a sentence if SLURM does not answer, else "". States come from
+    squeue. Jobs that have left the queue have states from sacct, if the cluster keeps accounts."""
     known = submitted(logs)
     jobs = {folder: known[folder.absolute()] for folder in runs if folder.absolute() in known}
     states: dict[str, str] = {}
@@ -76,17 +76,17 @@ def jobs_of(runs: Collection[Path], logs: Path) -> tuple[dict[Path, Job], str]:
         names = ",".join(job.name for job in jobs.values())
         states |= _answer("sacct", "--parsable2", "--allocations", "--format=JobID,JobName,State", f"--jobs={names}")[0]
     if jobs and shutil.which("squeue"):
-        now, silence = _answer("squeue", "--array", f"--user={os.getuid()}", "--format=%i|%j|%T")
-        if silence:
-            return jobs, f"SLURM does not say what runs ({silence}): try again when it answers."
-        states |= now
+        queued, failure = _answer("squeue", "--array", f"--user={os.getuid()}", "--format=%i|%j|%T")
+        if failure:
+            return jobs, f"SLURM does not say what runs ({failure}): try again when it answers."
+        states |= queued
     # clusters reuse job numbers, so a job must also have the name of its log's folder
     named = {folder: f"{job.name}|{job.log.parent.name}" for folder, job in jobs.items()}
     return {folder: replace(job, state=states.get(named[folder], "")) for folder, job in jobs.items()}, ""
 
 
 def _answer(*command: str) -> tuple[dict[str, str], str]:
-    """States by number and name, and SLURM's message if it fails."""
+    """States by job id and name, and SLURM's message if it fails."""
     done = subprocess.run([*command, "--noheader"], capture_output=True, text=True, check=False)
     states = {name: state for name, _, state in (line.rpartition("|") for line in done.stdout.splitlines())}
     return (states, "") if done.returncode == 0 else ({}, last_line(done.stderr))
@@ -106,10 +106,10 @@ def holder_of(folder: Path) -> Process | None:
     inodes = {str(place.stat().st_ino): place for place in places if place.exists()}
     # a line of /proc/locks: 1: FLOCK ADVISORY WRITE <process> <device>:<inode> 0 EOF; with "->" the process waits
     for words in map(str.split, Path("/proc/locks").read_text().splitlines()):
-        process_id, inode = words[-4], words[-3].rpartition(":")[2]
+        holder, inode = words[-4], words[-3].rpartition(":")[2]
         place = inodes.get(inode)
         if place is not None and "FLOCK" in words and "->" not in words:
-            process = Path(f"/proc/{process_id}")
+            process = Path(f"/proc/{holder}")
             with suppress(OSError):  # it is another user's, or has just ended
                 if any(_is_same(file, place) for file in (process / "fd").iterdir()):
                     command_line = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -128,7 +128,7 @@ def _is_same(file: Path, folder: Path) -> bool:
 
 
 def status(runs: Mapping[Path, Sequence[str]], jobs: Mapping[Path, Job]) -> str:
-    """A table with a line for each run. runs: their benchmarks. For damaged records a sentence replaces the log."""
+    """A table with a line for each run. runs: benchmarks by folder. Damaged records have a sentence, not a log."""
     lines: list[tuple[str, ...]] = [HEADER]
     for folder, benchmarks in runs.items():
         name = f"{folder.parent.name}/{folder.name}"
@@ -197,7 +197,7 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 
 
 def stop(folder: Path, job: Job | None) -> str | None:
-    """Ask a run to save and end. Returns what was done; None if nothing works on the run. Raises MachineError."""
+    """Ask a run to save and end. Returns what was done, or None if no job or process runs. Raises MachineError."""
     if job is not None and job.state == "UNKNOWN":
         raise MachineError(f"{folder}: whether job {job.name} runs is unknown, and it was left alone.")
     if job is not None and job.state == "SUSPENDED":
@@ -216,9 +216,9 @@ def stop(folder: Path, job: Job | None) -> str | None:
         return None
     if process.command not in TRAINING:
         name = process.script or "unknown"
-        raise MachineError(f"{folder}: process {process.number} ({name}) does not train: it was left alone.")
+        raise MachineError(f"{folder}: process {process.process_id} ({name}) does not train: it was left alone.")
     try:
-        os.kill(process.number, signal.SIGTERM)
+        os.kill(process.process_id, signal.SIGTERM)
     except ProcessLookupError:
         return None
-    return f"{folder}: process {process.number} was asked to end its phase, save and end"
+    return f"{folder}: process {process.process_id} was asked to end its phase, save and end"

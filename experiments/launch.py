@@ -32,7 +32,7 @@ from analysis.paper.tables import all_tables
 from analysis.run_table import run_table, show
 from analysis.summary import summarise
 from experiments import following
-from experiments.launched import Launched, all_logs, check, evaluation_of, load
+from experiments.launched import LoadedExperiments, all_logs, check, evaluation_of, load
 from experiments.submission import check_progress, progress, submit
 from experiments.training import train
 from rtpo.core.names import counted
@@ -69,8 +69,8 @@ COMMANDS = {
 }
 
 
-def run_element(launch: Launched, index: int, stop: StopRequest) -> None:
-    """Train and evaluate an element, as far as it is not done. A stop during training saves the run and raises Stopped;
+def run_element(launch: LoadedExperiments, index: int, stop: StopRequest) -> None:
+    """Train and evaluate an element, except for what is done. A stop during training saves the run and raises Stopped;
     a stop at another time raises KeyboardInterrupt."""
     element = launch.elements[index]
     print(f"element {index} of {len(launch.elements)}: {' '.join(element.overrides)}", flush=True)
@@ -83,8 +83,8 @@ def run_element(launch: Launched, index: int, stop: StopRequest) -> None:
 
 
 def free_disk(element: Element, keep: str) -> None:
-    """Delete the saves of a finished run, unless another experiment reads them. keep: `Launch.keep` of
-    rtpo/run/experiments.py."""
+    """Delete the saves of a finished run of this experiment, unless another experiment reads them. keep: `save` deletes
+    nothing, `weights` exports the policy first."""
     run, folder = element.run, RunFolder(element.run.folder)
     if keep == "save" or element.owner or not folder.is_finished:
         return
@@ -133,27 +133,27 @@ def _all_runs(overrides: Sequence[str]) -> list[Path]:
 def status(experiment: str | None, overrides: Sequence[str]) -> int:
     """Print the state of the chosen runs. Returns an exit status: 1 if SLURM does not answer."""
     runs = chosen(experiment, overrides)
-    jobs, silence = following.jobs_of(runs, all_logs())
+    jobs, failure = following.jobs_of(runs, all_logs())
     where = (experiment or "results").removeprefix("results=")
     print(following.status(runs, jobs) if runs else f"no runs at {where} yet")
-    if silence:
-        print(f"error: {silence}", file=sys.stderr)
-    return bool(silence)
+    if failure:
+        print(f"error: {failure}", file=sys.stderr)
+    return bool(failure)
 
 
 def stop(experiment: str, overrides: Sequence[str]) -> int:
-    """Ask everything that works on the chosen runs to save and end. Returns an exit status: 1 if nothing was asked, or
-    something was left alone."""
+    """Ask jobs and processes of the chosen runs to save and end. Returns an exit status: 1 if none was asked, or one
+    could not be asked."""
     if _is_setting(experiment):
         raise ConfigError(f"{experiment} without an experiment: name the experiment, or the folder, that is to stop.")
     runs = chosen(experiment, overrides)
-    jobs, silence = following.jobs_of(runs, all_logs())
-    refused, asked = [silence] if silence else [], 0
+    jobs, failure = following.jobs_of(runs, all_logs())
+    refused, asked = [failure] if failure else [], 0
     for folder in runs:
         try:
-            if said := following.stop(folder, jobs.get(folder)):
+            if answer := following.stop(folder, jobs.get(folder)):
                 asked += 1
-                print(said)
+                print(answer)
         except MachineError as error:
             refused.append(str(error))
     if not asked and not refused:
@@ -167,7 +167,7 @@ def stop(experiment: str, overrides: Sequence[str]) -> int:
 # on this machine
 
 
-def run_one(launch: Launched, index: int) -> None:
+def run_one(launch: LoadedExperiments, index: int) -> None:
     """Run the element of an array job. Raises ConfigError for an index out of range."""
     count = len(launch.elements)
     if not 0 <= index < count:
@@ -180,29 +180,29 @@ def run_one(launch: Launched, index: int) -> None:
     run_element(launch, index, StopRequest())
 
 
-def run_all(launch: Launched) -> int:
+def run_all(launch: LoadedExperiments) -> int:
     """Run every element in turn, then make the tables. Returns an exit status. After an element fails, the next one
     runs."""
     check(launch, here=True)
     for results in {element.run.results for element in launch.elements}:
         Path(results).mkdir(parents=True, exist_ok=True)
     stop = StopRequest()
-    ended = each_in_turn(lambda index: run_element(launch, index, stop), list(launch.incomplete))
-    if ended in (STOPPED, INTERRUPTED, TERMINATED):
-        return ended
-    return write_tables(launch) or ended
+    exit_status = each_in_turn(lambda index: run_element(launch, index, stop), list(launch.incomplete))
+    if exit_status in (STOPPED, INTERRUPTED, TERMINATED):
+        return exit_status
+    return write_tables(launch) or exit_status
 
 
-def write_tables(launch: Launched) -> int:
-    """Make the tables of complete runs, after the paper's tables that use them, and list incomplete elements. Returns
-    an exit status: 1 if a table could not be made."""
+def write_tables(launch: LoadedExperiments) -> int:
+    """Make the paper's tables that use these runs, then the tables of complete runs, and list incomplete elements.
+    Returns an exit status: 1 if a table could not be made."""
     status = 0
     for folder in dict.fromkeys(Path(run.results) for run in runs_in_paper(launch)):
         paper_tables, faults = all_tables(folder)
         status |= pages.save(paper_tables, folder / "tables" / "paper", faults)
     own = [element.run for element in launch.elements if not element.owner]
-    places = dict.fromkeys((run.results, run.experiment_name) for run in own)
-    for results, name in places:
+    own_experiments = dict.fromkeys((run.results, run.experiment_name) for run in own)
+    for results, name in own_experiments:
         try:
             show(run_table(Path(results), name), Path(results) / "tables")
         except DataError as error:
@@ -215,7 +215,7 @@ def write_tables(launch: Launched) -> int:
     return status
 
 
-def runs_in_paper(launch: Launched) -> list[RunConfig]:
+def runs_in_paper(launch: LoadedExperiments) -> list[RunConfig]:
     """The runs that the paper's tables use: those whose experiment_name was not changed."""
     return [
         element.run

@@ -1,4 +1,4 @@
-"""The elements of experiments, composed and checked, that launch.py runs or submits."""
+"""Compose and check the elements of experiments, for launch.py to run or submit."""
 
 import os
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from rtpo.run.experiments import Element, Experiment, check_folders, experiments
 
 
 @dataclass(frozen=True)
-class Launched:
+class LoadedExperiments:
     """The elements of one or several experiments, in the order of their indices."""
 
     name: str  # of jobs and logs
@@ -35,14 +35,14 @@ class Launched:
 
     @property
     def unfinished_owners(self) -> dict[int, str]:
-        """The experiments that must train an element's run first, by the element's index. Only elements that take their
-        run from another experiment have one."""
+        """The experiment that must train an element's run first, by the element's index. Only elements that take their
+        run from another experiment are included."""
         owners = {index: self.elements[index].owner for index, what in self.incomplete.items() if "training" in what}
         return {index: owner for index, owner in owners.items() if owner}
 
     @property
     def first(self) -> Experiment:
-        """The first experiment. All have its resources, which come from the profile."""
+        """The first experiment. Its resources are those of all experiments, since they come from the profile."""
         return self.experiments[0]
 
     @property
@@ -54,34 +54,34 @@ def all_logs() -> Path:
     return Path(os.environ.get("LOGS", PROJECT / "outputs" / "slurm")).absolute()
 
 
-def load(pattern: str, overrides: Sequence[str]) -> Launched:
+def load(pattern: str, overrides: Sequence[str]) -> LoadedExperiments:
     """Load experiments and check their elements and evaluations. Raises ConfigError, also if two share a
     folder."""
-    ours, evaluation = split_overrides(overrides)
-    loaded = tuple(load_experiment(name, ours) for name in experiments(pattern))
-    launch = Launched(pattern.strip("*_"), loaded, tuple(evaluation))
+    training, evaluation = split_overrides(overrides)
+    loaded = tuple(load_experiment(name, training) for name in experiments(pattern))
+    launch = LoadedExperiments(pattern.strip("*_"), loaded, tuple(evaluation))
     check_folders([element.run.folder for element in launch.elements])
     for element in {element.benchmarks: element for element in launch.elements}.values():
         evaluation_of(launch, element)
     return launch
 
 
-def evaluation_of(launch: Launched, element: Element) -> EvaluateConfig | None:
+def evaluation_of(launch: LoadedExperiments, element: Element) -> EvaluateConfig | None:
     """The evaluation of a trained element in its own rollout context; None without benchmarks. Raises ConfigError."""
     if not element.benchmarks:
         return None
     run = element.run
     fields = {"checkpoint": run.folder, "results": run.results, "label": run.folder.name}
     quoted = [f"{name}='{str(value).replace(chr(39), chr(92) + chr(39))}'" for name, value in fields.items()]
-    others = [f"experiment_name={run.experiment_name}", f"seed={run.seed}"]
-    others += [
+    settings = [f"experiment_name={run.experiment_name}", f"seed={run.seed}"]
+    settings += [
         f"benchmarks=[{','.join(element.benchmarks)}]",
         f"rollout_context={run.algorithm_config.rollout_context}",
     ]
-    return compose_evaluation(composed("evaluate", [*quoted, *others, *launch.evaluation]))
+    return compose_evaluation(composed("evaluate", [*quoted, *settings, *launch.evaluation]))
 
 
-def check(launch: Launched, *, here: bool = False) -> None:
+def check(launch: LoadedExperiments, *, here: bool = False) -> None:
     """Raises ConfigError for all that is missing or invalid. here: also if this machine cannot run the elements."""
     faults = [preflight.problems(each, here=here, evaluation=launch.evaluation) for each in launch.experiments]
     if any(faults):

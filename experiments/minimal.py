@@ -174,8 +174,8 @@ def turn_rows(groups: Sequence[Sequence[Played]], k: int) -> list[Row]:
 
 def path_rows(groups: Sequence[Sequence[Played]], is_flattened: bool) -> list[Row]:
     """GRPO: all turns of each path. The advantage is the z-score of the return among the prompt's paths. A turn is
-    trained in the context it was sampled in or, flattened, in the whole history with earlier thinking, as the paper's
-    baseline does. Flattened, `old` is of other contexts, so the ratio is not 1 before the update."""
+    trained in the context it was sampled in. If `is_flattened`, as in the paper's baseline, it is trained in the whole
+    history with earlier thinking. Then `old` comes from other contexts: the ratio is not 1 before the update."""
     rows, count = [], sum(map(len, groups))
     for paths in groups:
         returns = torch.tensor([path.reward for path in paths], dtype=torch.float64)
@@ -226,7 +226,7 @@ def update(model: Any, optimizer: Any, rows: Sequence[Row], clip: float = 0.2, s
         optimizer.step()
 
 
-# 7. The methods. A data step plays tasks and learns. It returns the paths from the tasks' starts and the count of all.
+# 7. The methods. A data step plays tasks and learns. It returns the paths from S_0, and the number of all its paths.
 Play = Callable[[Sequence[Boundary]], list[Played]]
 Learn = Callable[[Sequence[Row]], None]
 Step = tuple[list[Played], int]

@@ -25,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--here", action="store_true", help="check this machine too: GPUs, CPUs, servers, sandbox")
     options = parser.parse_intermixed_args(arguments)
     print(f"python: {sys.executable}", flush=True)
-    ours, evaluation = split_overrides(options.overrides)
-    experiment = load_experiment(options.experiment, ours)
+    training, evaluation = split_overrides(options.overrides)
+    experiment = load_experiment(options.experiment, training)
     for note in unusable_gold_notes(experiment, evaluation=evaluation):
         print(note, file=sys.stderr, flush=True)
     faults = problems(experiment, here=options.here, evaluation=evaluation)

@@ -1,4 +1,4 @@
-"""Download the paper's training and evaluation sets in one file format, and make text games (docs/run/data.md):
+"""Download and convert the paper's training and evaluation sets, and make text games (docs/run/data.md):
 
     python experiments/prepare_data.py                         all sets
     python experiments/prepare_data.py math_train math500      these sets
@@ -32,7 +32,7 @@ COLUMNS = ("Name", "Role", "Task", "Rows", "Status", "Checksum", "Revision", "Li
 
 
 GAMES = {"train": 512, "validation": 64, "held_out": 128}
-"""how many games of each split are made"""
+"""default number of games by split"""
 GAME_TASKS = ("textworld", "textworld_treasure")
 
 
@@ -45,7 +45,7 @@ def games(text: str) -> tuple[str, int]:
 
 
 def stand_in(text: str) -> tuple[str, Path]:
-    """An argument's type: NAME=FILE."""
+    """An argument's type: NAME=FILE, a set and a local file in place of its download."""
     name, _, file = text.partition("=")
     if not file:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE")
@@ -120,11 +120,11 @@ def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], acc
     """Prepare sets, evaluation sets first; returns the exit status. A training set is prepared again if the evaluation
     sets that it was compared with have changed."""
     status = 0
-    for name, known in sorted(REGISTRY.items(), key=lambda item: item[1].role == "train"):
-        if name not in names and (known.role == "eval" or folder.status(name) != "stale"):
+    for name, dataset in sorted(REGISTRY.items(), key=lambda item: item[1].role == "train"):
+        if name not in names and (dataset.role == "eval" or folder.status(name) != "stale"):
             continue
-        if known.parse is None and name not in stand_ins:
-            print(f"{name}: nothing to download, it comes with a package: install {known.source} (docs/run/tasks.md)")
+        if dataset.parse is None and name not in stand_ins:
+            print(f"{name}: nothing to download, it comes with a package: install {dataset.source} (docs/run/tasks.md)")
             continue
         try:
             manifest = folder.prepare(name, stand_ins.get(name), accept_other)
@@ -142,13 +142,13 @@ def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], acc
 def table(folder: DataFolder) -> str:
     """The registry with each set's status, in columns, and its sources and notes below."""
     rows = [COLUMNS]
-    for name, known in REGISTRY.items():
-        checksum = "-" if known.parse is None else _short(known.sha256)
-        count, revision = str(known.sample or known.rows), _short(known.revision)
-        rows.append((name, known.role, known.kind, count, folder.status(name), checksum, revision, known.licence))
+    for name, dataset in REGISTRY.items():
+        checksum = "-" if dataset.parse is None else _short(dataset.sha256)
+        count, revision = str(dataset.sample or dataset.rows), _short(dataset.revision)
+        rows.append((name, dataset.role, dataset.kind, count, folder.status(name), checksum, revision, dataset.licence))
     notes = [
-        f"{name}: {known.source}{f' , gated by {known.gate}' if known.gate else ''}\n  {known.note}".rstrip()
-        for name, known in REGISTRY.items()
+        f"{name}: {dataset.source}{f' , gated by {dataset.gate}' if dataset.gate else ''}\n  {dataset.note}".rstrip()
+        for name, dataset in REGISTRY.items()
     ]
     return "\n".join([aligned(rows), "", *notes])
 

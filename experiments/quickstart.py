@@ -64,10 +64,10 @@ def configurations(overrides: list[str]) -> list[RunConfig]:
     if task not in QUICKSTARTS:
         raise ConfigError(f"task.name is {task!r}, which has no quickstart: use one of {', '.join(QUICKSTARTS)}.")
     rates, quickstart = json.loads(RATES.read_text()).get(task, {}), QUICKSTARTS[task]
-    own = [
+    run_settings = [
         [f"algorithm={name}", *([f"optimizer.lr={rates[name]:g}"] if rates else [])] for name in quickstart.algorithms
     ]
-    return [compose_run(composed("train", [*settings, *quickstart.settings, *overrides])) for settings in own]
+    return [compose_run(composed("train", [*settings, *quickstart.settings, *overrides])) for settings in run_settings]
 
 
 def train_all(configs: list[RunConfig], stop: StopRequest) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments import following
-from experiments.launched import Launched, check
+from experiments.launched import LoadedExperiments, check
 from rtpo.core.files import write_whole
 from rtpo.core.names import counted
 from rtpo.errors import ConfigError, MachineError
@@ -18,13 +18,13 @@ from rtpo.run.experiments import Element
 from rtpo.run.records import RunFolder
 
 STARTS = 3
-"""an element fails at so many starts without progress between them"""
+"""the number of starts without progress at which an element fails"""
 TABLES_MINUTES = 30
 
 
-def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
-    """Check the incomplete elements, also by SLURM, and submit them as an array job. A job that makes their tables
-    follows it. Raises ConfigError, MachineError."""
+def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) -> None:
+    """Check all elements, also by SLURM's own test, and submit the incomplete ones as an array job. A second job then
+    makes the tables. Raises ConfigError, MachineError."""
     check(launch)
     elements, resources = launch.elements, launch.first.resources
     needed = elements[0].run.profile.required_cpus
@@ -83,7 +83,7 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         print(f"{array}_{index}: {folder}, log {launch.logs}/{array}_{index}.log")
 
 
-def options(launch: Launched) -> tuple[str, ...]:
+def options(launch: LoadedExperiments) -> tuple[str, ...]:
     """Options of sbatch for the elements; the environment variable ELEMENTS adds more. Raises ConfigError."""
     try:
         user_options = shlex.split(os.environ.get("ELEMENTS", ""))
@@ -101,7 +101,7 @@ def options(launch: Launched) -> tuple[str, ...]:
 
 
 def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
-    """Submit a job with this interpreter; returns its id. ray_gpus: the GPUs that Ray is told each node has. verl asks
+    """Submit a job with this interpreter; returns its id. ray_gpus: the GPUs of a node, as Ray counts them. verl asks
     for one for each training process, also on CPUs. Raises MachineError with SLURM's message."""
     # inside a job, its own variables would reach the submitted one
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
@@ -130,9 +130,9 @@ def progress(element: Element) -> str:
     return f"{saved} {RunFolder(folder).is_finished} {played}"
 
 
-def check_progress(file: Path, now: str) -> None:
+def check_progress(file: Path, state: str) -> None:
     """Record an element's progress. Raises MachineError at the third start without progress."""
-    starts = [*(json.loads(file.read_text()) if file.exists() else []), now]
+    starts = [*(json.loads(file.read_text()) if file.exists() else []), state]
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps(starts).encode())
     if len(starts) >= STARTS and len(set(starts[-STARTS:])) == 1:

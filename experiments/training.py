@@ -23,18 +23,18 @@ from rtpo.types import Task
 
 
 def train(config: RunConfig, stop: StopRequest) -> RunFolder:
-    """Run `config` from its last save, or from the start, to its end; a finished run is left as it is. Raises
-    RTPOError; Stopped when `stop` was heard and the run was saved."""
+    """Run `config` from its last save, or from the start, to its end. A finished run stays as it is. Raises
+    RTPOError; it is Stopped if a signal stopped the run."""
     folder = RunFolder(config.folder)
     if folder.is_finished:
         folder.open(config.as_dict())
         print(f"{folder.path} is finished and stays as it is. For another run give another experiment_name or seed.")
         return folder
-    if not folder.has_trained and (done := kept_run(folder.path)) is not None:
-        done.check(config.as_dict())
-        print(f"{done.frames} keeps the finished run {done.name}. To run it again give another folder: results=FOLDER.")
+    if not folder.has_trained and (kept := kept_run(folder.path)) is not None:
+        kept.check(config.as_dict())
+        print(f"{kept.frames} keeps the finished run {kept.name}. To run it again give another folder: results=FOLDER.")
         return folder
-    train_tasks, held_out, chat = checked(config)
+    train_tasks, held_out, chat = check_and_load(config)
     print(taken_tasks(config.task, train_tasks, held_out), flush=True)
     from rtpo.verl_harness.session import closed_on_failure, open_backend, tracker
 
@@ -53,7 +53,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
             if save:
                 harness.load(save.folder, save.state["harness"])
                 print(f"resuming {folder.path} after {counted(harness.ledger.rollouts, 'rollout')}")
-            # an unfinished step has not been tracked, so nothing at its own count of rollouts is kept
+            # tracking up to this count is kept; an unfinished step was not tracked, so its own count is excluded
             resumed_at = ledger.rollouts - (state["progress"].span is not None) if state else None
             with closing(Tracking(config, folder, tracker, resumed_at)) as track:
                 with stop.listening(config.save.grace), disk_errors(folder.path):
@@ -69,7 +69,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     return folder
 
 
-def checked(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
+def check_and_load(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
     """Check all that a run needs. Returns its training tasks, its held-out tasks and the model's chat format. Starts
     nothing and writes nothing. Raises an RTPOError."""
     from rtpo.verl_harness.session import settings_of
@@ -97,7 +97,7 @@ def check_all(runs: Sequence[RunConfig]) -> None:
     faults: dict[str, None] = {}
     for run in runs:
         try:
-            check: Callable[[RunConfig], object] = check_place if RunFolder(run.folder).is_finished else checked
+            check: Callable[[RunConfig], object] = check_place if RunFolder(run.folder).is_finished else check_and_load
             check(run)
         except RTPOError as error:
             faults[f"{run.folder.name}: {error}"] = None

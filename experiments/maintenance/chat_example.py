@@ -1,9 +1,9 @@
-"""Print the worked example of the paper's figure of Qwen3's chat template: what the second turn of an episode sees
+"""Print what the second turn of an episode sees, as in the paper's figure of Qwen3's chat template
 (docs/run/tasks.md).
 
     python experiments/maintenance/chat_example.py --tokenizer models/Qwen3-8B
 
-Two turns, a real tool call and a real grade, by the code that training and evaluation run. History that a context
+The example has two turns, a tool call and a grade. It runs the code of training and evaluation. History that a context
 leaves out stands between `[-` and `-]`.
 """
 
@@ -55,12 +55,12 @@ def play(tokenizer: Any, mode: RolloutContext) -> Rollout:
 
 def sections(chat: ChatFormat, stripped: Rollout, full: Rollout) -> Iterator[tuple[str, str]]:
     """Title and text of each part of the printout."""
-    (first, second), whole = stripped.turns, full.turns[1]
+    (first, second), full_context = stripped.turns, full.turns[1].context_ids
     removed = first.output_ids[: len(first.output_ids) - len(strip_think(first.output_ids, chat.tags))]
     marked = f"{chat.decode(first.context_ids)}[-{chat.decode(removed)}-]"
     marked += chat.decode(second.context_ids[len(first.context_ids) :])
     flattened = flattened_context(stripped.turns, 1)
-    same = "the same ids as" if np.array_equal(flattened, whole.context_ids) else "other ids than"
+    same = "the same ids as" if np.array_equal(flattened, full_context) else "other ids than"
     use = ", ".join(f"{use.tool}: {use.outcome.value}" for use in first.calls)
     yield f"c_0: what the first turn sees ({counted(len(first.context_ids), 'id')})", chat.decode(first.context_ids)
     yield (
@@ -72,7 +72,7 @@ def sections(chat: ChatFormat, stripped: Rollout, full: Rollout) -> Iterator[tup
         f"c_1, rollout_context=strip_think ({counted(len(second.context_ids), 'id')}; {len(removed)} left out)",
         marked,
     )
-    yield f"c_1, rollout_context=full ({counted(len(whole.context_ids), 'id')})", chat.decode(whole.context_ids)
+    yield f"c_1, rollout_context=full ({counted(len(full_context), 'id')})", chat.decode(full_context)
     title = (
         f"training_context=flattened of turn 1 ({counted(len(flattened), 'id')}): {same} c_1 under rollout_context=full"
     )

@@ -3,8 +3,8 @@
     python experiments/maintenance/wandb_report.py EXPERIMENT
     python experiments/maintenance/wandb_report.py EXPERIMENT --entity TEAM
 
-It shows the paper's two panels, log-prob ratio and KL, then success and what explains it. A line is a method: the mean
-over its seeds with their range, against rollouts used (docs/run/runs.md). It needs W&B's server and your key.
+It shows the paper's two panels, log-prob ratio and KL, then success and what explains it. A method has a line (the mean
+over its seeds) and a band (their range) over rollouts used (docs/run/runs.md). It needs W&B's server and your key.
 """
 
 import sys
@@ -20,8 +20,8 @@ from rtpo.run.cli import Parser, command
 from rtpo.run.config import FOLDER_NAME
 from rtpo.run.tracking import PROJECT_NAME
 
-PAPER = {"Log-prob ratio": "train/ratio", "KL, rollout to training policy": "train/kl"}
-OTHERS = {
+PAPER_PANELS = {"Log-prob ratio": "train/ratio", "KL, rollout to training policy": "train/kl"}
+FURTHER_PANELS = {
     "Held-out success, at temperature 1": "evaluation/sampled/success",
     "Success in training, at the task's sampling": "train/success",
     "Reward in training, at the task's sampling": "train/reward",
@@ -44,7 +44,7 @@ def report(experiment: str, entity: str) -> reports.Report:
         groupby=["Group"],
     )
     blocks: list[Any] = []
-    for heading, panels in (("The paper's panels", PAPER), ("Success, and what explains it", OTHERS)):
+    for heading, panels in (("The paper's panels", PAPER_PANELS), ("Success, and what explains it", FURTHER_PANELS)):
         lines: list[Any] = [
             reports.LinePlot(
                 title=title,

@@ -1,4 +1,4 @@
-"""Make a toy task's warm-started model, or the adapter that shows a task to a language model (docs/run/tasks.md):
+"""Make a toy task's warm-started model, or the adapter that warm-starts a language model on a task (docs/run/tasks.md):
 
     python experiments/maintenance/warm_start.py --name math --output FOLDER
     python experiments/maintenance/warm_start.py --name quests_0 --output rtpo/warm_starts/adapters/quests_0

@@ -65,11 +65,11 @@ def test_the_check_of_a_gpu_passes_fails_or_is_not_finished(
         assert check_gpu.main(["--tiny"]) == 3
     assert capsys.readouterr().out.splitlines()[-1] == "UNFINISHED"
     with pytest.raises(TimeoutError):
-        list(check_gpu.kernels("cpu", until=0))
+        list(check_gpu.kernels("cpu", deadline=0))
     with monkeypatch.context() as patch:
         patch.setattr(check_gpu, "SMALL", check_gpu.TINY)
         patch.setattr(check_gpu, "SHAPES", 2)
-        ((_, value, fails),) = check_gpu.kernels("cpu", until=float("inf"))
+        ((_, value, fails),) = check_gpu.kernels("cpu", deadline=float("inf"))
         assert (value[0], fails) == ("0", True)  # a CPU needs no kernel, and a GPU without one computes all pairs
 
     def full(*_: object, **__: object) -> None:

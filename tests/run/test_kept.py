@@ -67,7 +67,7 @@ def test_wherever_keeping_is_stopped_no_run_is_lost(tmp_path: Path) -> None:
     assert seen == [(False, 1)] * 6 + [(False, 0)] * 4 + [(True, 2)] * 2
 
 
-def kept_elements(results: Path, *overrides: str) -> launched.Launched:
+def kept_elements(results: Path, *overrides: str) -> launched.LoadedExperiments:
     """Elements of today's configurations as finished runs, kept as frames alone."""
     whole = launched.load("main_table", [*overrides, f"results={results}"])
     made = results.with_name("made")

@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from wandb.proto.wandb_internal_pb2 import Record
 from whole_runs import StopAt, config_in, lines
 
-from experiments.training import checked, train
+from experiments.training import check_and_load, train
 from rtpo.errors import ConfigError, Stopped
 from rtpo.harness.curves import step_curves
 from rtpo.run.config import RunConfig
@@ -225,4 +225,4 @@ def test_an_unknown_mode_of_wandb_is_refused_where_it_is_tracked(
     monkeypatch.setenv("WANDB_MODE", "ofline")
     check_tracking(config_of(tmp_path, "file"))
     with pytest.raises(ConfigError, match=r"WANDB_MODE is 'ofline'.*the nearest is offline"):
-        checked(config_of(tmp_path, "wandb"))
+        check_and_load(config_of(tmp_path, "wandb"))

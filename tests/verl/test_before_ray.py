@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from transformers import LlamaConfig
 from whole_runs import config_in
 
-from experiments.training import checked, train
+from experiments.training import check_and_load, train
 from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.run.stopping import StopRequest
 from rtpo.verl_harness import session
@@ -51,7 +51,7 @@ def test_a_prompt_over_the_limit_is_refused_where_the_budget_reaches_it(results:
     def is_refused(seed: int, rollouts: int) -> bool:
         algorithm = ("algorithm=grpo", "algorithm.chains=2", "budget.tasks_per_step=1", f"budget.rollouts={rollouts}")
         try:
-            checked(config_in(results, *small, f"seed={seed}", algorithm=algorithm))
+            check_and_load(config_in(results, *small, f"seed={seed}", algorithm=algorithm))
         except DataError as error:
             return "task.max_prompt_tokens" in str(error)
         return False
