@@ -73,8 +73,8 @@ def trunk_table(folder: Path, points: int) -> Table:
 
 
 def tool_table(folder: Path, first: int) -> Table:
-    """The tool calls in the first sample of each of the `first` questions. Raises DataError for an evaluation with
-    fewer questions, and for one made before evaluations kept an audit."""
+    """The tool calls in sample 0 of each of the first questions; `first` is their number. Raises DataError for an
+    evaluation with fewer questions, and for one made before evaluations kept an audit."""
     _check_finished(folder, "evaluation")
     samples = load_samples(folder)
     samples = samples[samples["sample"] == 0]
@@ -141,7 +141,6 @@ AUDITS: Mapping[str, tuple[Callable[[Path, Any], Table], str, Mapping[str, Any]]
 
 @command
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
     for kind, (_, option, settings) in AUDITS.items():

@@ -55,7 +55,7 @@ class RunRow(ManifestFields):
 
 @dataclass(frozen=True, kw_only=True)
 class StepRow:
-    """The columns of a step, the same in each row of its updates. Totals run to the end of the step."""
+    """The columns of a step. All rows of its updates repeat them. Totals run to the end of the step."""
 
     run: str
     step: int  # from 1
@@ -66,7 +66,7 @@ class StepRow:
     generated_tokens: int  # total
     wall_seconds: float  # total
     seconds_evaluate: float  # total
-    sampled_rollouts: int | None  # in this step, as the next two
+    sampled_rollouts: int | None  # in this step, like sampled_turns and sampled_tokens
     sampled_turns: int | None
     sampled_tokens: int | None
     success_rollouts: int | None = None  # graded rollouts of the step's first call
@@ -109,7 +109,7 @@ class AnswerRow:
     termination: str
     turns: int
     generated_tokens: int
-    attempted: int  # tool calls, as the next three
+    attempted: int  # tool calls, like executed, ok and writes
     executed: int
     ok: int
     writes: int  # calls that change the airline's data

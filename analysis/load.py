@@ -83,8 +83,8 @@ class Frames:
 
     @property
     def questions(self) -> pd.DataFrame:
-        """The runs' own evaluations by question, indexed by QUESTION. Columns: the numbers of `samples` and of `graded`
-        samples; over graded samples the share with reward 1 (`success`) and the mean `reward`."""
+        """The runs' own evaluations by question, indexed by QUESTION. `samples` and `graded` are numbers of samples.
+        `success`, the share with reward 1, and `reward`, the mean, are over graded samples."""
         return self.derived(_questions)
 
     def derived(self, make: "Callable[[Frames], pd.DataFrame]") -> pd.DataFrame:
@@ -192,7 +192,7 @@ def _read_parquet(folder: Path, _sums: str) -> Frames:
 def keep(frames: Frames, folder: Path) -> Frames:
     """Add runs to the Parquet files of a folder; runs already in it stay unchanged. Returns all runs. Raises
     MachineError if the disk fails; the earlier files are then unchanged."""
-    # all new files are written before the first one replaces an old file; an interrupted replacement is completed first
+    # an interrupted replacement is completed first; then all new files are written before one replaces an old file
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder)
@@ -204,10 +204,10 @@ def keep(frames: Frames, folder: Path) -> Frames:
                 ordered = getattr(frames, file.stem).sort_values("run", kind="stable", ignore_index=True)
                 if "folder" in ordered:  # a path on the machine that ran them
                     ordered = ordered.assign(folder="")
-                beside = partial_of(file)
-                ordered.to_parquet(beside, index=False, compression="zstd", compression_level=19)
-                flush(beside)
-                sums += f"{sha256(beside)}  {file.name}\n"
+                new_file = partial_of(file)
+                ordered.to_parquet(new_file, index=False, compression="zstd", compression_level=19)
+                flush(new_file)
+                sums += f"{sha256(new_file)}  {file.name}\n"
             write_whole(new_sums(folder), sums.encode())
         except BaseException:
             for file in parquet_of(folder):

@@ -75,8 +75,8 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     """The style of each label, in the order of rows and legends.
 
     The labels of TITLES come first. All other labels follow by name, with numbers by size. Labels of one method
-    (`method_of`) share colour and marker, and differ in their lines. A field that all labels set to the same value
-    (`rtpo.run.naming`) is left out of their titles.
+    (`method_of`) share colour and marker, and differ in their lines, until LINES are used up. A field that all labels
+    set to the same value (`rtpo.run.naming`) is left out of their titles.
     """
     present = set(labels)
     order = [*TITLES, *sorted(present - TITLES.keys(), key=by_number)]

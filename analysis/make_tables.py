@@ -25,7 +25,6 @@ COMMAND = "python analysis/make_tables.py"
 
 @command
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="a run, or a folder of runs")
     parser.add_argument("--results", type=folder, default=RESULTS, help="folder of the run records")
@@ -43,8 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"argument --results: {missing_file(results)}")
     output = options.output or results / "tables"
     if not chosen:
-        (whole, faults), paper = all_tables(results), output / "paper"
-        return pages.check(whole, paper, COMMAND, faults) if options.check else pages.save(whole, paper, faults)
+        (tables, faults), paper = all_tables(results), output / "paper"
+        return pages.check(tables, paper, COMMAND, faults) if options.check else pages.save(tables, paper, faults)
     if options.table is not None:
         this_command, table = f"{COMMAND} --table {options.table}", named(results, options.table)
         shown, files = pages.layouts([table]), pages.files_of([table], output / "paper")

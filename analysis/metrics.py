@@ -17,11 +17,11 @@ from analysis.load import Frames
 from analysis.stats import Interval, interval, wilson
 from rtpo.errors import DataError
 
-RECORDED = "algorithm/"
+LOGGED = "algorithm/"
 """prefix of columns that an algorithm logged (`harness.log`)"""
 SECONDS = "seconds_"
 """prefix of the seconds of a phase"""
-PROGRESS = ("rollouts", "generated_tokens", "seconds")
+COSTS = ("rollouts", "generated_tokens", "seconds")
 """cumulative cost at the end of a step; seconds exclude evaluation"""
 PAIRING = ["experiment", "seed"]
 """columns in which paired runs agree"""
@@ -55,8 +55,8 @@ def _places(group: Frames) -> pd.MultiIndex:
 
 
 def success(evaluation: pd.DataFrame) -> Interval | None:
-    """Mean success over the questions graded in all runs, with the interval for these warm starts. None without such a
-    question; `low` and `high` are NaN where all questions have the same share between 0 and 1."""
+    """Mean success over the questions graded in all runs, with `stats.interval`; strata are warm starts. None without
+    such a question; `low` and `high` are NaN without an interval."""
     return _mean(evaluation, share=True)
 
 
@@ -102,8 +102,8 @@ def training_curve(frames: Frames) -> pd.DataFrame:
     ties, residual, rollout_tokens, turn_tokens, seconds_<phase> of the step, algorithm/<name>; NaN without a value.
 
     `rollouts` counts those charged before the step, so the first step has 0. Over the updates of a step, KL and entropy
-    are means weighted by trained tokens, ties by rows, and `residual` is a plain mean. The ratio is exp(-kl), a
-    geometric mean over the same tokens. rollout_tokens and turn_tokens are tokens sampled per path and per turn.
+    are means weighted by trained tokens, ties is weighted by rows, and `residual` is not weighted. The ratio is
+    exp(-kl), a geometric mean over the same tokens. rollout_tokens and turn_tokens: sampled tokens per path and turn.
     """
     return frames.derived(_training_curves)
 
@@ -131,16 +131,16 @@ def _training_curves(frames: Frames) -> pd.DataFrame:
         curve.join(weighted(["kl", "kl_context", "kl_engine", "entropy"], "trained_tokens"))
         .join(weighted(["ties"], "rows"))
         .join(seconds.fillna(0.0).groupby("run", sort=False).diff().fillna(seconds))
-        .join(steps.filter(regex=f"^{RECORDED}"))
+        .join(steps.filter(regex=f"^{LOGGED}"))
         .astype(float)
     )
     return curve.assign(ratio=np.exp(-curve["kl"]))
 
 
-def recorded(frames: Frames) -> list[str]:
+def logged(frames: Frames) -> list[str]:
     """The columns of `training_curve` that the algorithm of any run logged."""
-    is_recorded = frames.steps.filter(regex=f"^{RECORDED}").notna().any()
-    return sorted(is_recorded.index[is_recorded])
+    is_logged = frames.steps.filter(regex=f"^{LOGGED}").notna().any()
+    return sorted(is_logged.index[is_logged])
 
 
 def mean_over_steps(group: Frames, key: str) -> "pd.Series[float]":
@@ -160,8 +160,8 @@ def whole_steps(frames: Frames) -> pd.DataFrame:
 
 
 def spread(table: pd.DataFrame, where: Literal["all", "any"] = "all") -> pd.DataFrame:
-    """Mean, low and high over runs, [x, run], with the index as column `x`. where: whether a row needs a value in all
-    runs or in any."""
+    """Mean, minimum (`low`) and maximum (`high`) over runs of a table [x, run]. Its index becomes column `x`. where: a
+    row needs a value in `all` runs, or in `any` run."""
     table = table.dropna(how="any" if where == "all" else "all")
     columns = {"mean": table.mean(axis=1), "low": table.min(axis=1), "high": table.max(axis=1)}
     return pd.DataFrame({"x": table.index.to_numpy(float), **{k: v.to_numpy(float) for k, v in columns.items()}})
@@ -179,8 +179,8 @@ def curve_over_runs(group: Frames, key: str) -> pd.DataFrame:
 
 
 def training_success(group: Frames) -> pd.DataFrame:
-    """`curve_over_runs` of success. A single run has Wilson's interval over the rollouts of each step's first call, if
-    the records count them."""
+    """`curve_over_runs` of success. For a single run, `low` and `high` are Wilson's interval over the graded rollouts
+    of each step's first call, if the records count them."""
     curve = curve_over_runs(group, "success")
     if len(group.names) > 1 or "success_rollouts" not in group.steps:
         return curve
@@ -206,13 +206,13 @@ def by_turn(group: Frames, key: str = "kl") -> pd.DataFrame:
 
 @lru_cache(maxsize=2048)
 def held_out_curve(group: Frames, mode: str = "sampled") -> pd.DataFrame:
-    """Held-out success in a mode against PROGRESS: mean, and low and high of the 95 % interval over runs and questions.
+    """Held-out success in a mode against COSTS: mean, and low and high of the 95 % interval over runs and questions.
 
     Runs are evaluated at different numbers of rollouts, so costs and success on each question are interpolated to
     common numbers. Tokens and seconds are means over runs. Empty if a run has no evaluation. Raises DataError unless
     all evaluations have the same questions.
     """
-    columns = pd.Index([*PROGRESS, "mean", "low", "high"])
+    columns = pd.Index([*COSTS, "mean", "low", "high"])
     curves = [_evaluations(group.select([name]), mode) for name in group.names]
     if not curves or not min(len(costs) for costs, _ in curves):
         return pd.DataFrame(columns=columns, dtype=float)
@@ -230,14 +230,14 @@ def held_out_curve(group: Frames, mode: str = "sampled") -> pd.DataFrame:
 
 
 def _evaluations(run: Frames, mode: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """At each evaluation of a run: its cumulative cost, [step, PROGRESS], and its success, [step, questions]."""
+    """At each evaluation of a run: its cumulative cost, [step, COSTS], and its success, [step, questions]."""
     table = run.questions["success"]
     table = table[table.index.get_level_values("mode") == mode].droplevel(["run", "mode"])
     # "after" sorts before "during", so the evaluation after training replaces one during training at the same step
     success = table.unstack(["split", "question"]).sort_index(axis=1).droplevel("when")
     success = success[~success.index.duplicated()].sort_index()
     steps = run.steps.drop_duplicates("step").set_index("step")
-    costs = pd.DataFrame({key: steps[key] for key in PROGRESS[:2]})
+    costs = pd.DataFrame({key: steps[key] for key in COSTS[:2]})
     costs["seconds"] = steps["wall_seconds"] - steps["seconds_evaluate"] if len(steps) else 0.0
     costs.loc[0] = 0.0
     return costs.loc[success.index].astype(float), success

@@ -22,12 +22,12 @@ from rtpo.run.experiments import shared_runs
 from rtpo.run.naming import setting, settings_in
 
 SHORT = ("method", "seeds", "rollouts", "before", "after", "greedy_before", "greedy", "ratio", "seconds")
-"""columns in a terminal; the caption states the seeds if all rows have the same number"""
+"""columns in a terminal; `seeds` goes to the caption if all rows have the same number"""
 BEST = ("after", "greedy", "paper", "gain")
 """columns whose best mean is bold, if its interval lies above the others"""
 ABLATIONS, BASES = "ablations_", ("main_table_", "drift_")
-"""prefixes of experiments: the ablations, and the experiments whose configurations they change; <profile>_<task>
-follows"""
+"""prefixes of experiments, before <profile>_<task>: of the ablations, and of the experiments whose configurations they
+change"""
 CONTEXTS = ["rollout_context", "training_context"]
 CAPTION = "Success in percent; brackets: 95 % intervals (docs/results/metrics.md)."
 TOY = "; toy scale, not the paper's results"
@@ -119,7 +119,7 @@ COLUMNS: dict[str, Column] = {
 
 
 SEEDS = COLUMNS["seeds"].title
-ASIDE = re.compile(r" \([^()]*\)")
+PARENTHESES = re.compile(r" \([^()]*\)")
 
 
 def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
@@ -141,29 +141,29 @@ def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
         rows = {label: bases[label] for label in changed if label in bases} | rows
         if lacking := [title_of(label) for label in changed if label not in bases]:
             notes.append(f"No finished run of {'; '.join(lacking)}.")
-    if begun := [folder.name for folder in unfinished(results / name)]:
-        notes.append(f"Left out, because not finished: {', '.join(begun)}.")
+    if left_out := [folder.name for folder in unfinished(results / name)]:
+        notes.append(f"Left out, because not finished: {', '.join(left_out)}.")
     return _table(f"{name}_runs", f"Runs of {name}", list(rows.values()), columns, notes)
 
 
 def folder_table(folders: Sequence[Path], columns: Sequence[str] = ()) -> Table:
     """The runs in folders of runs or of experiments, in this order. Raises as `run_table` does."""
-    parts, begun = [], []
+    parts, left_out = [], []
     for folder in (folder.absolute() for folder in folders):
         if (folder / "manifest.json").exists():
             parts.append(load_run(folder))
         elif (folder / "config.yaml").exists():
-            begun.append(folder)
+            left_out.append(folder)
         else:
-            begun += (unfinished_here := unfinished(folder))
+            left_out += (unfinished_here := unfinished(folder))
             if not unfinished_here or any(folder.rglob("manifest.json")):
                 parts.append(load(folder))
     if not parts:
-        raise DataError(f"{', '.join(map(str, folders))}: no finished run; finish {', '.join(map(str, begun))}.")
+        raise DataError(f"{', '.join(map(str, folders))}: no finished run; finish {', '.join(map(str, left_out))}.")
     frames = concat(parts)
     names = list(frames.runs["experiment"].unique())
     rows = [group for name in names for group in groups(frames.where(experiment=name)).values()]
-    notes = [f"Left out, because not finished: {', '.join(folder.name for folder in begun)}."] if begun else []
+    notes = [f"Left out, because not finished: {', '.join(folder.name for folder in left_out)}."] if left_out else []
     return _table("runs", f"Runs of {', '.join(names)}", rows, columns, notes)
 
 
@@ -179,9 +179,9 @@ def _table(
     keys = list(columns) or [key for key in COLUMNS if key != "experiment"]
     cells = {COLUMNS[key].title: [COLUMNS[key].cell(group) for group in rows] for key in keys}
     if not columns:
-        recorded = sorted({key for group in rows for key in metrics.recorded(group)})
+        logged = sorted({key for group in rows for key in metrics.logged(group)})
         cells = {title: column for title, column in cells.items() if not _is_empty(title, column)}
-        cells |= _benchmarks(rows) | {key: [mean_over_steps(group, key, 4) for group in rows] for key in recorded}
+        cells |= _benchmarks(rows) | {key: [mean_over_steps(group, key, 4) for group in rows] for key in logged}
     frame = pd.DataFrame(cells, dtype=object)
     label_columns = _labels(rows) if "method" in keys else {}
     needed = {"experiment": len(experiments) > 1, "seeds": len(set(counts)) > 1}
@@ -296,7 +296,8 @@ def short(table: Table) -> Table:
     titles = [*labels, *(title for title in others if title not in labels)]
     frame = table.frame[[title for title in titles if title in table.frame]].copy()
     if table.header[0] == method:
-        names = frame.iloc[:, : table.label_columns].assign(**{method: [ASIDE.sub("", text) for text in frame[method]]})
+        short_names = [PARENTHESES.sub("", text) for text in frame[method]]
+        names = frame.iloc[:, : table.label_columns].assign(**{method: short_names})
         if not names.astype(str).duplicated().any():
             frame[method] = names[method]
     if SEEDS in frame and len({*map(str, frame[SEEDS])}) == 1:

@@ -35,12 +35,12 @@ class Interval:
 
 
 def interval(values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None, share: bool = False) -> Interval:
-    """The mean of `values`, [runs, questions]; every run has the same questions. Paired runs give their differences.
+    """The mean of `values`, [runs, questions], or of the differences of paired runs. All runs have the same questions.
 
-    strata: the warm start of each run. Differences between warm starts are removed; each costs a degree of freedom.
-    Where no warm start has two runs, the interval is over questions alone, and absent with a single question. Equal
-    values have no interval. share: values lie in [0, 1], and so does the interval; it is Wilson's over questions where
-    all values are 0 or all are 1. Raises ValueError for missing values, and for a wrong number of strata.
+    strata: the warm start of each run. Differences between warm starts are removed; a warm start costs a degree of
+    freedom. Where no warm start has two runs, the interval is over questions alone, and absent with a single question.
+    share: values lie in [0, 1], and so does the interval. If all are 0 or all are 1, it is Wilson's over questions.
+    Other equal values have no interval. Raises ValueError for missing values, and for a wrong number of strata.
     """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or not table.size or not np.isfinite(table).all():
@@ -60,15 +60,15 @@ def interval(values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None,
 
 
 def half_width(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None = None) -> float:
-    """Half the width of the interval of the sum of all `tables`. NaN where neither runs nor units vary.
+    """Half the width of the interval of the sum of all `tables`. NaN if no stratum has two runs and no table two units.
 
-    tables: one for each set of units, such as the questions of a benchmark; [runs, units], what each run and unit adds
-    to the sum. strata: the stratum of each run; differences between strata are removed. runs: number of independent
-    runs, by default the rows.
+    tables: one for each set of units, such as the questions of a benchmark. A table, [runs, units], has what each run
+    and unit adds to the sum. strata: the stratum of each run; differences between strata are removed. runs: number of
+    independent runs, by default the rows.
 
     Runs and units are crossed random effects: the interval adds the squared half-widths of two t intervals, one over
-    runs within strata and one over units. The noise of single answers is in both variances, so it is subtracted from
-    that of units.
+    runs within strata and one over units. The noise of single answers is in both variances, so it is subtracted
+    from the variance over units.
     """
     return _half_width(*_variances(tables, strata, runs), LEVEL)
 
@@ -185,7 +185,7 @@ def verdict(
     return SUPPORTED if max(high - result.mean, result.mean - low) <= (slack if width is None else width) else UNDECIDED
 
 
-def together(verdicts: Iterable[str]) -> str:
+def verdict_on_all(verdicts: Iterable[str]) -> str:
     """The verdict on "all parts hold": contradicted if a part is, supported if all parts are, otherwise undecided."""
     kinds = set(verdicts)
     return CONTRADICTED if CONTRADICTED in kinds else SUPPORTED if kinds == {SUPPORTED} else UNDECIDED

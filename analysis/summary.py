@@ -1,4 +1,4 @@
-"""The summary of an evaluation's samples (docs/run/evaluation.md), and several as one table."""
+"""Summarise an evaluation's samples (docs/run/evaluation.md), and show several summaries as one table."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,9 @@ Summary = dict[str, Any]
 def summarise(lines: Sequence[Mapping[str, Any]], ks: Sequence[int]) -> Summary:
     """The numbers of an evaluation, from its lines in any order.
 
-    pass@1, passes, reward and qa are means over questions, where each question counts with its mean over samples. All
-    others are means over samples. A number without a value is None, and `notes` says why.
+    pass@1, passes, reward and qa are means over questions, where each question counts with its mean over samples.
+    ungradable_share, generated_tokens, turns, cut and seconds are means over samples. The rest are counts. A number
+    without a value is None, and `notes` says why.
     """
     frame = pd.DataFrame(lines).sort_values(["position", "sample"]).astype({"reward": float})
     rewards = frame.groupby("uid", sort=False)["reward"]

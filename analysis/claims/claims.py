@@ -11,7 +11,7 @@ import pandas as pd
 import yaml
 
 from analysis import metrics
-from analysis.claims.claims_file import Claim, ClaimsFile, Part
+from analysis.claims.claims_file import ClaimsFile, PaperClaim, Part
 from analysis.load import Frames, groups, has_runs, load
 from analysis.looks import TASKS
 from analysis.paper import formulas
@@ -36,9 +36,9 @@ SCALES = {"paper": "Paper scale", "toy": "Toy scale", "theory": "Theory", "print
 MIXED, NOT_TESTABLE, NOT_TESTED = "mixed", "not testable", "not tested"
 ORDER = (SUPPORTED, "consistent with", CONTRADICTED, "not consistent with", UNDECIDED)
 BESIDE = "beside"
-"""`aside` of further evidence"""
-LATE = 5
-"""training is split into so many parts to compare the last with the first"""
+"""the value of `Part.aside` for further evidence"""
+TRAINING_PARTS = 5
+"""parts of training, to compare the last with the first"""
 Row = dict[str, Any]
 
 
@@ -64,7 +64,7 @@ def read_claims(text: str) -> ClaimsFile:
     """Claims from YAML. Raises ConfigError for an invalid field, and DataError for an unknown name in one."""
     source: ClaimsFile = build(ClaimsFile, yaml.load(text, SAFE_LOADER), FILE.name)
     tables, places = load_plans().tables, [each.place for each in recomputed(load_paper())]
-    known = {"run": RUNS, "table": tables, "recomputed": places}
+    known = {"run": MEASUREMENTS, "table": tables, "recomputed": places}
     for key, part in ((key, part) for key, claim in source.claims.items() for part in claim.tests):
         names: list[tuple[str, str, Collection[Any]]] = [(name, getattr(part, name), known[name]) for name in known]
         if part.table in tables:
@@ -103,9 +103,9 @@ def _judged(part: Part, scale: str, results: Path) -> Row:
         pair = metrics.paired(first, second) if first and second else None
         if pair is None or not len(pair[0].runs):
             return {"verdict": NOT_RUN}
-        of_hundred = part.run in OF_HUNDRED
+        in_percent = part.run in IN_PERCENT
         return _decided(
-            part, RUNS[part.run](*pair), len(pair[0].runs), 1 if of_hundred else 3, 100.0 if of_hundred else 1
+            part, MEASUREMENTS[part.run](*pair), len(pair[0].runs), 1 if in_percent else 3, 100.0 if in_percent else 1
         )
     if part.theorem:
         theorem = verdicts(results / "theory").set_index("Key").loc[part.theorem]
@@ -177,7 +177,7 @@ def _ratio_gain(group: Frames) -> "pd.Series[float]":
     """The ratio in the last fifth of the steps minus that in the first fifth, by run."""
 
     def gain(values: "pd.Series[float]") -> float:
-        size = max(1, len(values) // LATE)
+        size = max(1, len(values) // TRAINING_PARTS)
         return float(values.iloc[-size:].mean() - values.iloc[:size].mean()) if len(values) > 1 else float("nan")
 
     return metrics.training_curve(group)["ratio"].dropna().groupby("run").agg(gain).reindex(group.names)
@@ -215,7 +215,7 @@ def _calls(group: Frames) -> "pd.Series[float]":
     return answers["executed"].astype(float).groupby(answers["run"]).mean().reindex(group.names)
 
 
-RUNS: Mapping[str, Callable[[Frames, Frames], Interval | None]] = {
+MEASUREMENTS: Mapping[str, Callable[[Frames, Frames], Interval | None]] = {
     # the geometric mean over tokens and steps
     "ratio": lambda first, _: metrics.run_interval(first, np.exp(-metrics.mean_over_steps(first, "kl"))),
     "context_ratio": partial(_less, metrics.context_ratio),
@@ -227,10 +227,10 @@ RUNS: Mapping[str, Callable[[Frames, Frames], Interval | None]] = {
     "more_seconds": partial(_more, "training_seconds"),
     "more_tokens": partial(_more, "generated_tokens"),
 }
-"""numbers of two groups of paired runs; of a part with one label, both groups are its runs"""
+"""numbers by name, from two groups of paired runs; for a part with one label, both groups are the same"""
 
 
-OF_HUNDRED = ("success", "more_seconds", "more_tokens")
+IN_PERCENT = ("success", "more_seconds", "more_tokens")
 """numbers that are shown in points or percent"""
 
 
@@ -264,7 +264,7 @@ def toy_evidence() -> pd.DataFrame:
 
 
 def printed_evidence() -> pd.DataFrame:
-    """The evidence in printed numbers: one row for the numbers of a claim that measure the same."""
+    """The evidence in printed numbers, one row per claim and measurement."""
     rows = []
     for claim, what, evidence in _evidence("printed"):
         shown = "; ".join(f"{name}: {number}" for name, number in zip(evidence["name"], evidence["shown"], strict=True))
@@ -272,7 +272,7 @@ def printed_evidence() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["Claim", "What", "Estimate", "Verdict"])
 
 
-def _evidence(scale: str) -> Iterator[tuple[Claim, str, pd.DataFrame]]:
+def _evidence(scale: str) -> Iterator[tuple[PaperClaim, str, pd.DataFrame]]:
     """Each claim and measurement at a scale, with the parts that count and were run. The text of `what` before its
     first comma, such as the task, is the part's `name`; the rest is the measurement."""
     evidence = parts(RESULTS)

@@ -14,7 +14,7 @@ class Part:
     """
 
     scale: Scale | tuple[Scale, ...]
-    run: str = ""  # a number that runs give, a key of RUNS in claims.py
+    run: str = ""  # a number that runs give, a key of MEASUREMENTS in claims.py
     labels: tuple[str, ...] = ()  # of these runs; with two, runs of one seed are paired
     task: str = ""  # of these runs
     experiment: str = ""  # of these runs, at the paper's scale; at toy scale it is the main table
@@ -23,7 +23,7 @@ class Part:
     kind: str = ""  # `Recomputed.kind` of that number
     table: str = ""  # a table of analysis/paper/cells.yaml
     read: str = ""  # a formula of its cells, by row.column
-    what: str = ""  # the number in words
+    what: str = ""  # the number in words: "place, measurement"
     closed: float = 0.0  # the claimed value
     slack: float | None = None  # the tolerance around it
     digits: int | None = None  # decimals of the number
@@ -32,7 +32,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """A claim of the paper."""
 
     title: str
@@ -47,4 +47,4 @@ class Claim:
 class ClaimsFile:
     """The file claims.yaml."""
 
-    claims: dict[str, Claim]
+    claims: dict[str, PaperClaim]

@@ -29,9 +29,9 @@ Columns = tuple[SampledPath, SampledPath, SampledPath]
 """a trunk, and two siblings of one turn"""
 
 
-def groups(run: RecordedRun) -> Iterator[Columns]:
-    """A trunk for each turn whose siblings have unequal rewards, with the best and the worst sibling. Short games come
-    first."""
+def uneven_siblings(run: RecordedRun) -> Iterator[Columns]:
+    """The trunk, the best and the worst sibling of each turn after the first whose siblings have unequal rewards. Short
+    games come first."""
 
     def reward(path: SampledPath) -> float:
         return path.reward or 0.0
@@ -82,13 +82,12 @@ def draw(columns: Columns, chat: ChatFormat) -> Figure:
 
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command."""
     parser = Parser(__doc__)
     parser.add_argument("folder", type=Path, metavar="RUN", help="a run of RTPO, with rollouts of a text game")
     parser.add_argument("--output", type=Path, required=True, help="a PNG file")
     options = parser.parse_args(arguments)
     run = load_recorded(options.folder)
-    columns = next(groups(run), None)
+    columns = next(uneven_siblings(run), None)
     if columns is None:
         raise DataError(f"{options.folder} has no trunk with unequal siblings after its first turn: name another run.")
     figure = draw(columns, ChatFormat(load_tokenizer(run.model_folder)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,24 +22,32 @@ from analysis.paper.numbers import load_paper
 from analysis.plots import TOY_SCALE, Entry, Line, Panel
 from rtpo.errors import DataError
 
+
+class Reading(NamedTuple):
+    """A ratio that the paper's text states. Keys are of paper.yaml."""
+
+    task: str
+    label: str
+    step_key: str  # of the data step; empty at the start of training, which is our step 1
+    ratio_key: str
+
+
 PAPER = "a100x8"
 """the profile of the paper's machine and models"""
 IN_PAPER = ("rtpo", "grpo", "seeupo_flat")
 CONTROLS = ("grpo_exact", "seeupo")
-OTHERS = ("arpo", "tree_grpo")
+FURTHER_LABELS = ("arpo", "tree_grpo")
 """further labels, drawn as thin lines, like controls"""
 RATIO, KL = (1.0, 0.05), (0.0, 0.03)
 """the value without mismatch, and the smallest span of the y axis"""
 READINGS = (
-    ("math_paper", "grpo", "", "ratio_grpo_math_start"),
-    ("math_paper", "grpo", "ratio_math_steps", "ratio_grpo_math_end"),
-    ("search_paper", "grpo", "", "ratio_knowledge_start"),
-    ("search_paper", "seeupo_flat", "", "ratio_knowledge_start"),
-    ("search_paper", "grpo", "ratio_knowledge_steps", "ratio_grpo_knowledge_end"),
-    ("search_paper", "seeupo_flat", "ratio_knowledge_steps", "ratio_seeupo_knowledge_end"),
+    Reading("math_paper", "grpo", "", "ratio_grpo_math_start"),
+    Reading("math_paper", "grpo", "ratio_math_steps", "ratio_grpo_math_end"),
+    Reading("search_paper", "grpo", "", "ratio_knowledge_start"),
+    Reading("search_paper", "seeupo_flat", "", "ratio_knowledge_start"),
+    Reading("search_paper", "grpo", "ratio_knowledge_steps", "ratio_grpo_knowledge_end"),
+    Reading("search_paper", "seeupo_flat", "ratio_knowledge_steps", "ratio_seeupo_knowledge_end"),
 )
-"""ratios that the paper's text states: task, label, and the keys in paper.yaml of step and ratio; the start of training
-has no key, and is our step 1"""
 SUCCESS = "Held-out success, % (T = 1)"
 HOLLOW: dict[str, Any] = {"linestyle": "", "markersize": 7, "markerfacecolor": "none", "markeredgewidth": 1.2}
 Row = Mapping[str, Frames]
@@ -48,7 +56,7 @@ Row = Mapping[str, Frames]
 
 @dataclass(frozen=True)
 class Source:
-    """Runs that may share a figure: the main table of a profile."""
+    """The main table's runs of a profile. Only these share a figure."""
 
     profile: str
     command: str  # makes the runs
@@ -79,7 +87,7 @@ def profiles(results: Path) -> tuple[list[Source], list[str]]:
 
 def _row(frames: Frames) -> Row:
     """The configurations in figures. Raises DataError as `groups` does."""
-    shown = (*IN_PAPER, *CONTROLS, *OTHERS)
+    shown = (*IN_PAPER, *CONTROLS, *FURTHER_LABELS)
     return groups(frames.select(frames.runs["run"][frames.runs["label"].isin(shown)]))
 
 
@@ -112,16 +120,17 @@ def consistency(source: Source) -> Figure:
 
 def _readings(axes: Axes, task: str, row: Row) -> None:
     """Draw the ratios of READINGS for the methods in the panel."""
-    for of_task, label, *keys in READINGS:
-        if of_task == task and label in row:
+    for reading in READINGS:
+        if reading.task == task and reading.label in row:
+            keys = (reading.step_key, reading.ratio_key)
             values = (load_paper().statement(key).value.number if key else 1.0 for key in keys)
             x, y = map(float, filter(None, values))
-            look = styles([label])[label]
+            look = styles([reading.label])[reading.label]
             axes.plot([x], [y], marker=look.marker, markeredgecolor=look.colour, zorder=5, **HOLLOW)
 
 
 def mismatch_by_turn(source: Source) -> Figure:
-    """The ratio by turn, and the engine's part of its KL, one row per task."""
+    """The ratio and the engine's part of the KL, by turn, one row per task."""
     rows, panels = source.rows(), []
     for task, row in rows.items():
         ratio = _lines(row, _ratio_by_turn, apart=True)
@@ -141,7 +150,7 @@ def _ratio_by_turn(frames: Frames) -> pd.DataFrame:
 
 def success(source: Source) -> Figure:
     """Sampled held-out success against tokens and seconds, one row per task. All runs have the same rollouts."""
-    rows, panels = source.rows(*OTHERS), []
+    rows, panels = source.rows(*FURTHER_LABELS), []
     tokens, seconds = (("k", 1e-3), ("seconds", 1.0)) if source.profile == "toy" else (("M", 1e-6), ("hours", 1 / 3600))
 
     def against(frames: Frames, used: str, unit: float) -> pd.DataFrame:

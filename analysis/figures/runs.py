@@ -26,17 +26,17 @@ STEP_NOTE = "A step stands at the rollouts used before it; a last step with fewe
 
 
 def training_figure(configurations: Mapping[str, Frames]) -> Figure:
-    """Success, ratio and KL against rollouts, one curve per configuration."""
-    looks, several = styles(configurations), len(configurations)
+    """Success, ratio and KL against rollouts, one curve per configuration. Raises DataError without a curve."""
+    looks, count = styles(configurations), len(configurations)
 
     def line(column: str, place: int, label: str, frames: Frames) -> Line:
         curve = metrics.curve_over_runs(frames, column)
         # later curves are thinner, with staggered marks, so that equal curves stay visible
-        marks = plots.spread_marks(len(curve), place, several)
+        marks = plots.spread_marks(len(curve), place, count)
         return Line(curve, looks[label], max(1.0, 2.2 - 0.6 * place), marks=marks)
 
     ranked = [(place, *each) for place, each in enumerate(configurations.items())]
-    success = [_success_lines(frames, looks[label], place, several) for place, label, frames in ranked]
+    success = [_success_lines(frames, looks[label], place, count) for place, label, frames in ranked]
     panels = [
         Panel(SUCCESS, [*chain(*success)], X, framed=[plots.from_zero]),
         Panel("Ratio, training / rollout", [line("ratio", *each) for each in ranked], X, framed=[plots.around(*RATIO)]),
@@ -46,15 +46,13 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
     if not panels:
         names = ", ".join(name for frames in configurations.values() for name in frames.names)
         raise DataError(f"{names}: a single step, without an evaluation before training, gives no curve to draw.")
-    has_success = panels[0].title == SUCCESS
+    success_entries = [
+        (Line2D([], [], color="0.4", linewidth=THIN), "(a) training batches"),
+        (Line2D([], [], color="0.4", linestyle="", marker="o"), "(a) held-out, 95 % interval"),
+    ]
     entries = [
         *(plots.handle(looks[label], 2 * WIDTH) for label in configurations),
-        *([(Line2D([], [], color="0.4", linewidth=THIN), "(a) training batches")] if has_success else []),
-        *(
-            [(Line2D([], [], color="0.4", linestyle="", marker="o"), "(a) held-out, 95 % interval")]
-            if has_success
-            else []
-        ),
+        *(success_entries if panels[0].title == SUCCESS else []),
         *([plots.band()] if any(len(frames.runs) > 1 for frames in configurations.values()) else []),
     ]
     seeds = " or ".join(map(str, sorted({len(frames.runs) for frames in configurations.values()})))
@@ -64,11 +62,11 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
     return plots.sheet([panels], 2.4, f"{runs} {_scale(first['profile'])}{STEP_NOTE}", entries)
 
 
-def _success_lines(frames: Frames, look: Style, place: int = 0, several: int = 1) -> list[Line]:
+def _success_lines(frames: Frames, look: Style, place: int = 0, count: int = 1) -> list[Line]:
     """Success in percent: of training batches as a thin line, and held out as marks with intervals."""
     training = plots.scaled(metrics.training_success(frames), 100)
     held_out = plots.scaled(metrics.held_out_curve(frames), 100)
-    shift = MARK_GAP * (place - (several - 1) / 2) * held_out["rollouts"].max()
+    shift = MARK_GAP * (place - (count - 1) / 2) * held_out["rollouts"].max()
     return [
         Line(training, look, THIN, marks=() if len(training) > 1 else None),
         Line(held_out.assign(x=held_out["rollouts"] + shift), replace(look, line=""), 2 * WIDTH, bars=True),

@@ -26,7 +26,6 @@ def pages() -> list[Path]:
 
 @command
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="Markdown file to fill; default: all pages")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page differs from the records")

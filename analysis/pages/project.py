@@ -64,7 +64,7 @@ def experiments(kind: str = "paper") -> pd.DataFrame:
 
 
 def spared() -> pd.DataFrame:
-    """GPU-hours of training that the plan spares the experiments which read runs of another, on the paper's machine."""
+    """GPU-hours of training that experiments save by reading runs of other experiments, on the paper's machine."""
     names = [name for name in names_of_experiments() if "shared" in config_file("experiment", name).launch]
     plans = [plan(name, ["profile=a100x8"]) for name in names]
     hours = [planned.node.gpus * planned.sum(lambda row: row.spared) for planned in plans if planned.node]

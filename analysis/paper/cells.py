@@ -42,7 +42,7 @@ class CellEntry:
     setting: str = ""  # a field of the launchers' configuration or, after `evaluate.`, of configs/evaluate.yaml
     not_measured: str = ""  # why there is no number
     experiment: str = ""  # the runs are results/<experiment>_<profile>_<task>/<label>-seed<seed>/
-    task: str = ""  # its role in the paper, such as math; `launch.tasks` of the profile says which task plays it
+    task: str = ""  # a role in the paper, such as math; `launch.tasks` of the profile has the task of each role
     label: str = ""
     benchmark: str = ""  # which evaluation of the runs
     where: dict[str, str] = field(default_factory=dict)  # only questions with these values in their `meta`
@@ -64,14 +64,14 @@ class PlannedCell(CellEntry):
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A table of cells.yaml, under the key of the paper's table or of its own."""
+    """A table of cells.yaml. Its key is that of a table of the paper, or a new one."""
 
     cells: tuple[CellEntry, ...]
     rows: dict[str, str] = field(default_factory=dict)  # titles of rows that the paper's table lacks
     columns: dict[str, str] = field(default_factory=dict)  # titles of columns that the paper's table lacks
     notes: tuple[str, ...] = ()  # keys of the file's `notes`
     profile: str = ""  # of the runs; default: the file's
-    paper: str = ""  # the paper's table whose titles it has; default: that of the same key
+    paper: str = ""  # the paper's table that gives the titles; default: that of the same key
     section: str = ""  # the nearest section of the paper; needed if the paper has no such table
     title: str = ""  # needed if the paper has no such table, and for runs on other tasks than the paper's
     compared: str = ""  # the row from which every other row is subtracted, in a second table
@@ -91,7 +91,7 @@ class CellsFile:
 
 @dataclass(frozen=True, eq=False)
 class TablePlan:
-    """A table of a profile's runs."""
+    """A table as planned, without records."""
 
     name: str
     profile: str
@@ -100,7 +100,7 @@ class TablePlan:
     notes: Sequence[str]
     cells: pd.DataFrame
     columns: Sequence[str]  # keys, in order
-    compared: str
+    compared: str  # a row, as in TableEntry
     compared_on: Sequence[str]
     paper: str  # the paper's table with this layout; "" without one
     evaluated_by: Sequence[str] = ()

@@ -21,7 +21,7 @@ from analysis import stats
 from analysis.stats import SAME, Interval
 
 RUNS = "runs"
-"""the units of a number that each run has once, such as hours"""
+"""name of the units where a run has one number, such as hours: the unit is the run"""
 SLOPES: Mapping[np.ufunc, Callable[[np.float64, np.float64], tuple[Any, Any]]] = {
     np.add: lambda a, b: (1, 1),
     np.subtract: lambda a, b: (1, -1),
@@ -37,9 +37,9 @@ class Estimate(NDArrayOperatorsMixin):
 
     value: float  # NaN where it is undefined
     parts: pd.DataFrame | None = None
-    """what each seed and unit adds to the number's deviation, to first order: [seeds, (name of the units, unit)]. None
+    """the number's deviation that each seed and unit causes, to first order: [seeds, (name of the units, unit)]. None
     for an exact number, such as a setting"""
-    seeds: int = 0  # the fewest of all numbers that it is computed from
+    seeds: int = 0  # the least number of seeds among its inputs
     ungraded: int = 0  # samples left out
     top: float = 0.0  # the largest possible value of a share; 0 for other numbers
     decoding: tuple[str, ...] = ()  # of its episodes, in words
@@ -50,7 +50,7 @@ class Estimate(NDArrayOperatorsMixin):
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """The number of questions, prompts or steps behind the estimate."""
+        """The number of units by kind: questions, prompts or steps."""
         names: list[str] = [] if self.parts is None else list(self.parts.columns.get_level_values(0))
         return Counter(kind for kind in (name.partition(" ")[0] for name in names) if kind != RUNS)
 

@@ -42,11 +42,11 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "grid": lambda points, whole: nearest(points / 100, whole) * 100,
 }
 """share, relative: in percent. count: `points` percent of `whole`, rounded to a whole number. grid: the percentage of
-that number. The last three take exact numbers only."""
+that number. nearest, count and grid take exact numbers only."""
 
 
 def evaluate(formula: str, value_of: Callable[[str], Any]) -> Any:
-    """The value of a formula whose names have the values `value_of`. Raises DataError for an invalid formula."""
+    """The value of a formula; `value_of` gives the value of each name. Raises DataError for an invalid formula."""
 
     def value(node: ast.expr) -> Any:
         match node:

@@ -32,8 +32,8 @@ class Metric:
     """A metric of graded episodes.
 
     `mean`: the mean over units of each unit's mean. `count`: that mean times the number of units, as if each question
-    had been asked once. `ratio`: the sum of `above` over the sum of `below`. `sum`: the sum over all episodes. `pass@k`
-    and `pass^k`: with k = SAMPLES.
+    had been asked once. `ratio`: the sum of `above` over the sum of `below`. `sum`: the sum over a seed's episodes, as
+    a mean over seeds. `pass@k` and `pass^k`: with k = SAMPLES.
     """
 
     unit: str  # a unit of paper.yaml; points are percent

@@ -53,8 +53,7 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A formula that gives the cells of some rows or columns of a table; or, under `comparisons`, an order that the
-    prose states.
+    """A formula for the cells of some rows or columns of a table. Under `comparisons`: an order that the prose states.
 
     Names in a formula:
 
@@ -69,7 +68,7 @@ class Check:
     formula: str = ""
     rows: Sequence[str] = ()  # the rows that it gives; or
     columns: Sequence[str] = ()  # the columns that it gives
-    only: Sequence[str] = ()  # the columns of these rows, or rows of these columns; default: all
+    only: Sequence[str] = ()  # only these columns of the rows, or these rows of the columns; default: all
     assuming: str = ""  # what the formula assumes and the paper does not state
     table: str = ""  # of an order: its table
     margin: str = ""  # of an order: a formula that must be positive in each of its `rows` or `columns`
@@ -100,7 +99,7 @@ class Stated:
     where: str  # section
     says: str  # what it is
     formula: str = ""  # how the paper arrives at it
-    reading: str = ""  # the formula that its sentence describes, if that is another
+    reading: str = ""  # the formula that its sentence describes, if it is not `formula`
     assuming: str = ""  # what the formula assumes and the paper does not state
 
 

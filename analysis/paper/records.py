@@ -29,7 +29,7 @@ from rtpo.run.building import build
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT
 
-PARTS = 5
+TRAINING_PARTS = 5
 NOT_MEASURED = "not measured"
 SCALE = ("budget.rollouts", "budget.seconds", "budget.steps", "model.name")
 """settings that a run must share with its experiment's configuration to have its scale"""
@@ -162,7 +162,7 @@ class Records:
 
     def shortfall(self, cells: Mapping[str, Cell], place: str) -> str:
         """Why the runs behind a cell are smaller than their experiment, such as "100 of 500 questions of gaia"; "" if
-        they are not. For a formula: why those of one of its inputs are."""
+        they are not. A formula has the reason of its first input that has one."""
         cell = cells[place]
         if not cell.metric:
             return next(filter(None, (self.shortfall(cells, read) for read in formula_inputs(cell).values())), "")
@@ -209,7 +209,7 @@ def _chosen(frame: pd.DataFrame, where: Mapping[str, str], cell: Cell) -> pd.Dat
         frame = frame[[str(json.loads(meta).get(key)) == value for meta in frame["meta"]]]
     if cell.part:
         graded, part = frame[frame["success"].notna()], int(cell.part)
-        frame = graded[round(len(graded) * (part - 1) / PARTS) : round(len(graded) * part / PARTS)]
+        frame = graded[round(len(graded) * (part - 1) / TRAINING_PARTS) : round(len(graded) * part / TRAINING_PARTS)]
     if cell.episodes == "first_paths":
         # runs train on different prompts, so the n-th prompts of two runs are paired
         frame = frame.assign(unit=pd.factorize(frame["unit"])[0].astype(str))

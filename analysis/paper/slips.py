@@ -1,7 +1,7 @@
 """The paper's numbers recomputed from each other, and those that do not agree.
 
-Printed decimals are rounded, so a formula's value (`analysis.paper.formulas`) is a range: that of all inputs that round
-to the printed ones. Integers are exact. A printed number agrees if the range has a value that rounds to it.
+Printed decimals are rounded, so a formula (`analysis.paper.formulas`) has a range of values: one for each input that
+rounds to a printed one. Integers are exact. A printed number agrees if the range has a value that rounds to it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,9 +16,9 @@ from analysis.paper.numbers import Paper, Value, load_paper
 from rtpo.errors import DataError
 
 ARITHMETIC, READING, ORDER, EXPECTATION = "arithmetic", "reading", "order", "expectation"
-"""arithmetic: a number does not follow from others. reading: it is not what its sentence says. order: a stated order
-does not hold. expectation: a number does not follow from others under an assumption that the paper
-does not state, so it may be right."""
+"""arithmetic: a number does not follow from others. reading: a number's sentence describes another number. order: a
+stated order does not hold. expectation: a number does not follow from others under an assumption that the paper does
+not state, so it may be right."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def slips(paper: Paper) -> list[Recomputed]:
 
 
 def frame(kind: str) -> pd.DataFrame:
-    """The slips of one of KINDS, one per row."""
+    """The slips of a kind (`Recomputed.kind`), one per row."""
     chosen = [slip for slip in slips(load_paper()) if slip.kind == kind]
     rows = [(f"`{slip.place}`", slip.where, slip.printed, slip.recomputed, slip.sentence) for slip in chosen]
     return pd.DataFrame(rows, columns=["Place", "Section", "Printed", "Recomputed", "What, and from what"])

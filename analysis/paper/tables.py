@@ -3,10 +3,10 @@
 The verdict on a cell (`stats.verdict`):
 
     agrees         our 95 % interval, widened by the paper's rounding, contains the paper's number
-    undecided      it does, but it is too wide to tell
-    higher, lower  it does not
+    undecided      the interval contains that number, but is too wide to tell
+    higher, lower  the interval does not contain that number
     no interval    our number has none
-    not compared   our runs are smaller than the experiment
+    not compared   cells.yaml says why, or our runs are smaller than the experiment
 
 Tables of other profiles show no printed numbers.
 """
@@ -37,7 +37,7 @@ COMPARED = "_compared"
 COUNTS = ("count", "questions", "setting")
 """units whose printed numbers are not rounded"""
 POINTS_WIDTH, RELATIVE_WIDTH = 10.0, 0.25
-"""the widest half-interval that can agree: in points; for other units, relative to the paper's number"""
+"""a wider half-interval is undecided: in points; for other units, as a share of the paper's number"""
 DECIMALS = {"points": 2, "percent": 2, "turns": 2, "hours": 2, "gpu_hours": 2, "ratio": 3}
 """decimals of our numbers without a printed one, by unit; 1 for other units"""
 ONE_DECIMAL = ("calls", "questions", "count", "points", "percent")
@@ -63,7 +63,7 @@ def verdict(printed: Value | None, outcome: Outcome, why: str = "") -> str:
 
 @dataclass(frozen=True, eq=False)
 class PaperTable:
-    """A table of a profile's records."""
+    """A planned table, filled from the records of a profile."""
 
     name: str  # of its files
     plan: TablePlan
@@ -269,8 +269,8 @@ def _line(cell: Any) -> dict[str, Any]:
 def planned(results: Path) -> dict[str, PaperTable]:
     """Every table of every profile, by name. The paper's profile comes first; other names end in _<profile>.
 
-    Another profile has its own tables of cells.yaml and the paper's tables; of these, only a profile with the paper's
-    tasks has those with benchmarks.
+    A profile has the tables of cells.yaml that name it. Profiles other than the paper's also have the paper's tables.
+    Of these, tables with benchmarks need the paper's tasks.
     """
     plans, tables = load_plans(), {}
     profiles = sorted(path.stem for path in (PROJECT / "configs" / "profile").glob("*.yaml"))
@@ -305,8 +305,7 @@ def all_tables(results: Path) -> tuple[list[PaperTable], list[str]]:
 
 
 def named(results: Path, name: str) -> PaperTable:
-    """A table by its name. Raises DataError for an unknown name, and for a table without data, with the command that
-    makes them."""
+    """A table by its name. Raises DataError for an unknown name and, with the commands that make it, without data."""
     tables = planned(results)
     if name not in tables:
         raise DataError(f"There is no table {name!r}; {nearest(name, tables)}.")

@@ -6,7 +6,7 @@ A claim is a frame with one row per comparison:
     mean, low, high     the measurement; the intervals of a claim hold jointly at 95 % (Bonferroni)
     slack               a tolerance around the closed form
     scale               an interval wider than RESOLUTION times this is undecided
-    reaches             whether the interval, widened by the slack, contains the closed form
+    inside              whether the interval, widened by the slack, contains the closed form
 
 A claim of equality is supported if all intervals contain their closed forms and none is too wide. A claim of an
 inequality is supported if all intervals lie above their closed forms.
@@ -41,7 +41,7 @@ ROUNDING = 1e-6
 BINS = 8
 """bins of returns by the exact chance of success, of about equal size (Theorem 3)"""
 Row = tuple[str, float, float, float, float]
-"""what is measured, and the four numbers that `compared` or `points` names"""
+"""what is measured, and the four columns that `compared` or `points` names"""
 
 
 class MissingRecords(DataError):
@@ -80,12 +80,12 @@ def compared(rows: Iterable[Row]) -> pd.DataFrame:
     """The comparisons of estimates (what, closed form, mean, standard error, scale), with joint normal intervals."""
     frame = pd.DataFrame(list(rows), columns=["what", "closed", "mean", "error", "scale"])
     half = stats.normal(len(frame)) * frame["error"]
-    return with_reaches(frame.assign(low=frame["mean"] - half, high=frame["mean"] + half, slack=0.0))
+    return with_inside(frame.assign(low=frame["mean"] - half, high=frame["mean"] + half, slack=0.0))
 
 
-def with_reaches(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with its column `reaches`."""
-    return frame.assign(reaches=frame["closed"].between(frame["low"] - frame["slack"], frame["high"] + frame["slack"]))
+def with_inside(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with its column `inside`."""
+    return frame.assign(inside=frame["closed"].between(frame["low"] - frame["slack"], frame["high"] + frame["slack"]))
 
 
 def verdict(frame: pd.DataFrame, above: bool) -> str:
@@ -95,7 +95,7 @@ def verdict(frame: pd.DataFrame, above: bool) -> str:
         interval = Interval(row["mean"], row["low"], row["high"], 0, 0)
         slack = None if above else row["slack"]
         verdicts.append(stats.verdict(interval, row["closed"], slack=slack, width=RESOLUTION * row["scale"]))
-    return stats.together(verdicts)
+    return stats.verdict_on_all(verdicts)
 
 
 def over_runs(folder: Path, kind: str, variant: str, key: str, family: str | None = None) -> Interval:
@@ -132,7 +132,7 @@ def ablation(folder: Path, variant: str, kind: str = "sweep") -> pd.DataFrame:
 def points(rows: Sequence[Row], closed: float) -> pd.DataFrame:
     """Comparisons of rows (what, mean, low, high, slack) with one closed form."""
     frame = pd.DataFrame(rows, columns=["what", "mean", "low", "high", "slack"])
-    return with_reaches(frame.assign(closed=closed, scale=1.0))
+    return with_inside(frame.assign(closed=closed, scale=1.0))
 
 
 def shrinkage(group_size: int) -> float:
@@ -211,8 +211,8 @@ def unit_weights(folder: Path) -> pd.DataFrame:
 
 
 def return_bins(folder: Path) -> pd.DataFrame:
-    """The returns in BINS by their exact action value p, a row per bin: their number n, and means over returns: `exact`
-    (p), `above` (return minus p), `closed` (p(1-p)), `square` (squared distance from p); with standard errors."""
+    """The returns in BINS by their exact action value p, a row per bin. `n` is their number. Their means: `exact` (p),
+    `above` (return minus p), `closed` (p(1-p)), `square` (squared distance from p), with errors of above and square."""
     cells = select(3, folder, "returns").sort_values("exact", kind="stable")
     middle = cells["n"].cumsum() - cells["n"] / 2
     place = np.minimum((middle / cells["n"].sum() * BINS).astype(int), BINS - 1)

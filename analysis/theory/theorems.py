@@ -34,7 +34,7 @@ def verdicts(folder: Path = FOLDER) -> pd.DataFrame:
         with suppress(MissingRecords):
             frame = claim.compare(folder)
             word = verdict(frame, claim.above)
-            passed = frame["low"] > 0 if claim.above else frame["reaches"]
+            passed = frame["low"] > 0 if claim.above else frame["inside"]
             intervals = f"{passed.sum()} of {len(frame)} {'above 0' if claim.above else 'contain it'}"
         word = CONSISTENT.get(word, word) if claim.theorem == 1 else word
         rows.append((key, claim.theorem, claim.title, intervals, word))
@@ -94,7 +94,7 @@ def _texts(key: str) -> pd.DataFrame:
         "what": frame["what"],
         "measured": [str(Number(x["mean"], x["low"], x["high"], 3)) for x in frame.to_dict("records")],
         "closed": [number(value, 3) for value in frame["closed"].tolist()],
-        "inside": frame["reaches"].map({True: "yes", False: "**no**"}),
+        "inside": frame["inside"].map({True: "yes", False: "**no**"}),
     }
     return pd.DataFrame(columns)
 

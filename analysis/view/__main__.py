@@ -20,7 +20,6 @@ from rtpo.run.model_folder import load_tokenizer
 
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a run or one of its evaluations, finished or not")
     parser.add_argument("--step", type=whole_number(0), help="keep the trees of this step alone")

@@ -49,7 +49,7 @@ def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, coun
     jinja.trim_blocks = jinja.lstrip_blocks = True
     style = (HERE / "view.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    words = {"chat": chat, "passages": passages, "tokens_of": tokens, "signed": signed, "matters": matters}
+    words = {"chat": chat, "passages": passages, "tokens_of": tokens, "signed": signed, "was_trained": was_trained}
     has_calls = any(turn.calls for tree in trees for path in tree.paths for turn in path.turns)
     content = {
         "has_calls": has_calls,
@@ -66,17 +66,15 @@ def _shown(value: object) -> object:
     return visible(value) if type(value) is str else value  # markup is a subclass of str, and is visible already
 
 
-def matters(tree: RecordedTree, path: SampledPath) -> bool:
+def was_trained(tree: RecordedTree, path: SampledPath) -> bool:
     """Whether an update trained the path, or a path forked from it, with an advantage other than 0."""
     is_unequal = any(training.advantage for training in path.trained)
-    return is_unequal or any(matters(tree, fork) for forks in tree.forked(path).values() for fork in forks)
+    return is_unequal or any(was_trained(tree, fork) for forks in tree.forked(path).values() for fork in forks)
 
 
 def tokens(passage: ReplyPassage, turn: RecordedTurn) -> Iterator[tuple[str, str, str]]:
-    """Text, CSS classes and tooltip of each piece of a passage.
-
-    The classes are its shade, and `call` inside a tool call outside of thinking.
-    """
+    """Text, CSS classes and tooltip of each piece of a passage. The classes are the shade and, for a tool call outside
+    of thinking, `call`."""
     text, place = "".join(piece.text for piece in passage.pieces), 0
     calls = [] if passage.is_thinking else [match.span() for match in CALL.finditer(text)]
     for piece in passage.pieces:
@@ -90,7 +88,7 @@ def tokens(passage: ReplyPassage, turn: RecordedTurn) -> Iterator[tuple[str, str
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A number with its sign, as −0.250; 0 without."""
+    """A number with its sign, as −0.250; zero has no sign."""
     return f"{value:+.{digits}f}".replace("-", "−") if value else "0"
 
 
@@ -111,7 +109,7 @@ def passages(chat: ChatFormat, output_ids: Sequence[int]) -> list[ReplyPassage]:
 def pieces(ids: Sequence[int], first: int, last: int, decode: Callable[[Sequence[int]], str]) -> list[Piece]:
     """The tokens ids[first:last] in pieces that end where a character ends."""
     result: list[Piece] = []
-    # the text of a piece is what it adds to the text since `context`, the last clean cut
+    # `context` is the last clean cut; a piece is what its tokens add to the text from there
     context = start = first
     for end in range(first + 1, last + 1):
         known, text = decode(ids[context:start]), decode(ids[context:end])

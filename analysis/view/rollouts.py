@@ -105,8 +105,8 @@ class RecordedTree:
     def inherits_context(self, path: SampledPath, turn: RecordedTurn) -> bool:
         """Whether the first context of a fork equals its parent's at the boundary."""
         parent = self.by_uid.get(path.parent)
-        boundary = self.sampler(parent, turn.k).turns if parent and turn.k == path.start_k else ()
-        return any((turn.k, turn.context_ids) == (seen.k, seen.context_ids) for seen in boundary)
+        earlier = self.sampler(parent, turn.k).turns if parent and turn.k == path.start_k else ()
+        return any((turn.k, turn.context_ids) == (seen.k, seen.context_ids) for seen in earlier)
 
     @property
     def rewards(self) -> list[float]:
@@ -125,7 +125,7 @@ class RecordedRun:
     folder: Path
     config: Mapping[str, Any]
     is_finished: bool  # whether it has a manifest
-    trees: Sequence[RecordedTree]  # by decreasing spread of rewards; an evaluation's are of step 0
+    trees: Sequence[RecordedTree]  # by decreasing spread of rewards; an evaluation's trees have step 0
 
     @property
     def model_folder(self) -> Path:

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from test_fair_by_hand import half_width
 
-from analysis.stats import Interval, holm, interval, normal, over_seeds, p_value, together, verdict, wilson
+from analysis.stats import Interval, holm, interval, normal, over_seeds, p_value, verdict, verdict_on_all, wilson
 
 
 def test_one_run_is_the_usual_interval_over_questions() -> None:
@@ -99,9 +99,9 @@ def test_the_one_rule() -> None:
 
 
 def test_a_claim_of_several_parts() -> None:
-    assert together(["supported", "supported"]) == "supported"
-    assert together(["supported", "undecided", "contradicted"]) == "contradicted"
-    assert together(["supported", "undecided"]) == together([]) == "undecided"
+    assert verdict_on_all(["supported", "supported"]) == "supported"
+    assert verdict_on_all(["supported", "undecided", "contradicted"]) == "contradicted"
+    assert verdict_on_all(["supported", "undecided"]) == verdict_on_all([]) == "undecided"
 
 
 TRIALS = 1000

@@ -14,8 +14,8 @@ import pytest
 from byte_tokenizer import byte_tokenizer
 from transformers import AutoTokenizer
 
-from analysis.figures.game import groups
 from analysis.figures.game import main as draw_game
+from analysis.figures.game import uneven_siblings
 from analysis.view.__main__ import main
 from analysis.view.page import passages, pieces
 from analysis.view.rollouts import load_recorded
@@ -214,7 +214,7 @@ def test_a_browser_runs_no_script_of_hostile_text(hostile: Path, tmp_path: Path)
 
 
 def test_a_game_is_drawn_with_siblings_of_one_turn_that_earned_more_and_less(tmp_path: Path) -> None:
-    for trunk, better, worse in groups(load_recorded(RUN)):
+    for trunk, better, worse in uneven_siblings(load_recorded(RUN)):
         assert better.parent == worse.parent == trunk.rollout
         assert better.start_k == worse.start_k > 0
         assert (better.reward or 0) > (worse.reward or 0)
