@@ -62,7 +62,7 @@ def success(evaluation: pd.DataFrame) -> Interval | None:
 
 def difference(first: pd.DataFrame, second: pd.DataFrame) -> Interval | None:
     """The mean of second - first, with its interval, over common runs and over the questions graded in all of them.
-    None without any; `low` and `high` are NaN where all differences are equal. Raises DataError unless both have the
+    None without any; `low` and `high` are NaN without an interval. Raises DataError unless both have the
     same questions."""
     if not first.columns.equals(second.columns):
         places = sorted({*first.index, *second.index})

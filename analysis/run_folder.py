@@ -54,7 +54,7 @@ Row = dict[str, Any]
 
 
 def run_rows(folder: Path, finished: bool) -> dict[str, list[Row]]:
-    """The rows of a run, by frame. finished=False also reads a run that has not ended, without a last cut line."""
+    """The rows of a run, by frame. finished=False also reads a run that has not ended, up to its last whole line."""
     folder = folder.absolute()
     manifest: Record = {}
     read: Callable[[Path], bytes] = whole_lines

@@ -30,8 +30,8 @@ def summarise(lines: Sequence[Mapping[str, Any]], ks: Sequence[int]) -> Summary:
     """The numbers of an evaluation, from its lines in any order.
 
     pass@1, passes, reward and qa are means over questions, where each question counts with its mean over samples.
-    ungradable_share, generated_tokens, turns, cut and seconds are means over samples. The rest are counts. A number
-    without a value is None, and `notes` says why.
+    ungradable_share, generated_tokens, turns, cut and seconds are means over samples. Other numbers are counts. A
+    number without a value is None, and `notes` says why.
     """
     frame = pd.DataFrame(lines).sort_values(["position", "sample"]).astype({"reward": float})
     rewards = frame.groupby("uid", sort=False)["reward"]

@@ -2,7 +2,7 @@
 
     python experiments/bench.py                     all cases except grading; lm only if its model is in data/models
     python experiments/bench.py decoder trees       these cases
-    python experiments/bench.py lm --repeats 3      a language model, which prepare_model.py makes
+    python experiments/bench.py lm --repeats 3      the case lm, on the model that prepare_model.py makes
     python experiments/bench.py grading --file data/raw/math500
 
 The two sides of a case take turns, so that other load on the machine affects both; only `verl` runs one side after the

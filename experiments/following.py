@@ -128,7 +128,7 @@ def _is_same(file: Path, folder: Path) -> bool:
 
 
 def status(runs: Mapping[Path, Sequence[str]], jobs: Mapping[Path, Job]) -> str:
-    """A table with a line for each run. runs: benchmarks by folder. Damaged records have a sentence, not a log."""
+    """A table with a line for each run. runs: benchmarks by folder. For damaged records a sentence replaces the log."""
     lines: list[tuple[str, ...]] = [HEADER]
     for folder, benchmarks in runs.items():
         name = f"{folder.parent.name}/{folder.name}"

@@ -37,7 +37,7 @@ class Estimate(NDArrayOperatorsMixin):
 
     value: float  # NaN where it is undefined
     parts: pd.DataFrame | None = None
-    """the number's deviation that each seed and unit causes, to first order: [seeds, (name of the units, unit)]. None
+    """by how much each seed and unit moves the number, to first order: [seeds, (name of the units, unit)]. None
     for an exact number, such as a setting"""
     seeds: int = 0  # the least number of seeds among its inputs
     ungraded: int = 0  # samples left out

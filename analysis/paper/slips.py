@@ -1,7 +1,7 @@
 """The paper's numbers recomputed from each other, and those that do not agree.
 
-Printed decimals are rounded, so a formula (`analysis.paper.formulas`) has a range of values: one for each input that
-rounds to a printed one. Integers are exact. A printed number agrees if the range has a value that rounds to it.
+Printed decimals are rounded, integers are exact. So a formula (`analysis.paper.formulas`) has a range of values: those
+of all inputs that round to the printed ones. A printed number agrees if the range has a value that rounds to it.
 """
 
 from collections.abc import Iterator, Mapping

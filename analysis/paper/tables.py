@@ -305,7 +305,8 @@ def all_tables(results: Path) -> tuple[list[PaperTable], list[str]]:
 
 
 def named(results: Path, name: str) -> PaperTable:
-    """A table by its name. Raises DataError for an unknown name and, with the commands that make it, without data."""
+    """A table by its name. Raises DataError for an unknown name. For a table without data, the error has the commands
+    that make its runs."""
     tables = planned(results)
     if name not in tables:
         raise DataError(f"There is no table {name!r}; {nearest(name, tables)}.")

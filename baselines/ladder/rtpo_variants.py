@@ -55,7 +55,7 @@ def draw_share(
     boundaries_by_turn: Mapping[int, Sequence[Boundary]], share: float, rng: np.random.Generator
 ) -> dict[int, list[Boundary]]:
     """Draw `share` of every turn's boundaries. All boundaries of a turn are equally likely, so `share` does not change
-    an update's expectation. If a turn's share is below one boundary, some steps neither fork nor train it."""
+    an update's expectation. If a turn's share is below one boundary, some steps leave the turn out."""
     ends = np.cumsum([len(boundaries) for boundaries in boundaries_by_turn.values()])
     total = max(1, int(share * int(ends[-1])))
     counts = np.diff(np.floor(ends * total / ends[-1] + rng.random()).astype(int), prepend=0)
