@@ -63,7 +63,7 @@ class ChatFormat:
         if tokenizer.eos_token_id is None:
             raise ConfigError("The tokenizer has no eos token: set `eos_token` to the token that ends a turn.")
         self._stop_text: str = tokenizer.eos_token
-        # all added tokens, since tags are not marked as special; an added token of one character is plain text
+        # all added tokens: tags such as <think> are not marked as special. Those of one character are plain text
         added = (str(token) for token in tokenizer.added_tokens_decoder.values())
         self._control = tuple(token for token in added if len(token.strip()) > 1)
         self.tags = ThinkTags(

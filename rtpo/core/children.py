@@ -1,4 +1,4 @@
-"""A child process that answers requests, as the graders and the interpreters of games are."""
+"""A child process that answers requests: a grader, or an interpreter of games."""
 
 import json
 import os

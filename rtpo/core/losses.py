@@ -1,8 +1,8 @@
 """The losses of `rtpo.verbs`, in torch, over concatenated tokens.
 
 Each returns the sum over tokens of weight x loss. The weights of a mini-batch sum to 1, so the sums of its
-micro-batches add up to its loss. Log-ratios are clamped to [-10, 10] before exp (the paper's "log-probability
-clipping").
+micro-batches add up to its loss. A ratio's logarithm is clamped to [-10, 10] before exp (the paper's "log-probability
+clipping"); `k3` has its own bounds.
 """
 
 from collections.abc import Callable

@@ -18,8 +18,8 @@ measures, over all tokens:
     mismatch/engine/largest       the largest |d|
     mismatch/engine/quantile_999  the 99.9 % quantile of |d|
     mismatch/engine/beyond_half   share of tokens with |d| above 0.5
-    mismatch/engine/kl_clipped    as kl_k3, with d clamped to [-1, 1]: a lost synchronisation moves most tokens, which
-                                  raises it; a few outlying tokens hardly raise it
+    mismatch/engine/kl_clipped    as kl_k3, with d clamped to [-1, 1]. An engine with old weights raises it, since it
+                                  changes d of most tokens; a few outlying tokens hardly raise it
 """
 
 import numpy as np

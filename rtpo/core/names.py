@@ -1,4 +1,4 @@
-"""Hints for messages about names that do not exist."""
+"""Parts of messages: hints about names that do not exist, plurals, and shortened lists and errors."""
 
 import os
 from collections.abc import Collection, Sequence

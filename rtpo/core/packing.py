@@ -22,7 +22,7 @@ class Packed:
     """Rows laid end to end, n ids in all.
 
     ids, mask, advantage, weight, old_logprobs: [n]; all but ids are 0 where mask is False. If old_logprobs is None,
-        the optimizer step uses the log-probs of its own forward pass. They are of the weights before the step.
+        the optimizer step uses the log-probs of its own forward pass, before the weights change.
     lengths: [rows], the number of ids of each row, in the caller's order.
     """
 
@@ -114,8 +114,8 @@ def training_batches(
     first_uses_own: the first mini-batch has None for old log-probs (see `Packed`). After its step the caller must put
         its rows' log-probs into `old_logprobs`, because later epochs read them.
 
-    Rows without a gradient are left out, and mini-batches of only such rows. A row whose advantages are all 0 has a
-    gradient only with a KL, or if the loss `trains_ties`.
+    Rows without a gradient are left out. So is a mini-batch that has only such rows. A row whose advantages are all 0
+    has a gradient only with a KL, or if the loss `trains_ties`.
     """
     parts = minibatches(rows, count)
     uses_own = first_uses_own

@@ -2,7 +2,7 @@
 rounding.
 
 The third one adds SHIFT to every position. Rotary attention depends only on distances, so the exact result stays the
-same, but every product is rounded anew. The floor is how far that moves the numbers, at any precision and hardware.
+same, but every product is rounded anew. The floor is how far that moves the numbers; each comparison measures its own.
 """
 
 import math

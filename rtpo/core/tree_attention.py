@@ -1,7 +1,7 @@
 """Attention for trees laid end to end (`rtpo.core.trees`). It replaces a transformers model's own attention.
 
 On CUDA it is FlexAttention with a block mask. On a CPU it is torch's attention, called for each `Run` of nodes. A run
-attends to a few hundred keys. With one mask for all pairs of nodes it would compute thousands.
+attends to a few hundred keys; with one mask for all pairs of nodes, it would compute scores for thousands of keys.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ NAME = "prefix trees"
 BLOCK = 128
 """nodes in a block of the mask; on CUDA a sequence of trees is padded to a multiple, to have few shapes"""
 KERNELS = 32
-"""most shapes that torch may compile FlexAttention for; tests need fewer than half. Beyond its own limit of 8
-(torch._dynamo.config.recompile_limit), torch would compute a mask of all pairs of nodes"""
+"""most shapes that torch may compile FlexAttention for; tests need fewer than half. `attend` raises beyond it. Beyond
+torch's own limit of 8 (torch._dynamo.config.recompile_limit), torch would compute all pairs of nodes instead"""
 FAMILIES = ("llama", "qwen2", "qwen3")
 """model types whose layers compute plain causal attention through transformers' registry"""
 LENGTH_DEPENDENT = ("dynamic", "longrope")
@@ -94,16 +94,16 @@ def block_mask(end: Tensor) -> BlockMask:
 
 
 def attend(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **terms: Any
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
     """The attention of a transformers layer. query: [1, heads, nodes, size]; key, value: [1, kv heads, nodes, size].
     Raises MachineError if torch would compile FlexAttention for more than KERNELS kinds of shapes."""
     if not isinstance(mask, BlockMask):
-        return _run_by_run(query, key, value, mask, terms.get("scaling")), None
+        return _run_by_run(query, key, value, mask, options.get("scaling")), None
     try:
         # set here: torch's settings hold for one thread, and gradients are computed in another
         with torch._dynamo.config.patch(recompile_limit=KERNELS, fail_on_recompile_limit_hit=True):
-            return flex_attention_forward(module, query, key, value, mask, **terms)
+            return flex_attention_forward(module, query, key, value, mask, **options)
     except FailOnRecompileLimitHit as error:
         raise MachineError(
             f"torch would compile FlexAttention for more than {KERNELS} kinds of trees, and beyond that compute all "
@@ -190,9 +190,9 @@ class _Paths(torch.autograd.Function):
         wide = torch.promote_types(query.dtype, torch.float32)
         key_gradient, value_gradient = (torch.zeros_like(x, dtype=wide) for x in (key, value))
         for (own, part), normaliser in zip(_with_slices(ctx.parts), normalisers, strict=True):
-            terms = query[:, :, own], part.select(key, own), part.select(value, own), mixed[:, :, own], normaliser
+            tensors = query[:, :, own], part.select(key, own), part.select(value, own), mixed[:, :, own], normaliser
             query_gradient[:, :, own], *run_gradients = _attention_gradient(
-                gradient[:, :, own], *terms, 0.0, **part.mask_arguments(query), scale=ctx.scaling
+                gradient[:, :, own], *tensors, 0.0, **part.mask_arguments(query), scale=ctx.scaling
             )
             for total, run_gradient in zip((key_gradient, value_gradient), run_gradients, strict=True):
                 if part.keys is None:

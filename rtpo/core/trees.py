@@ -127,16 +127,16 @@ def cut(rows: Sequence[Ids], limit: int, *, break_even: int, together: int = 1) 
         raise ValueError(f"{counted(len(rows), 'row')} do not divide into runs of {together}")
     order, shared = depth_first(rows)
     may_begin = _possible_starts(order, together)
-    # a tree of the sorted rows start..stop-1 has these nodes: the ids its first row shares, and its rows' new ids
-    new_before = np.concatenate([[0], np.cumsum([len(rows[row]) for row in order] - shared)])
-    before = new_before[:-1] - shared
+    # nodes of the sorted rows start..stop-1: ids that row `start` shares with the row before, and ids that rows add
+    added_before = np.concatenate([[0], np.cumsum([len(rows[row]) for row in order] - shared)])
+    before_tree = added_before[:-1] - shared
     best, begin = np.zeros(len(order) + 1), np.zeros(len(order) + 1, np.int64)
     for stop in range(1, len(order) + 1):
-        starts = np.arange(np.searchsorted(before[:stop], new_before[stop] - limit), stop)
+        starts = np.arange(np.searchsorted(before_tree[:stop], added_before[stop] - limit), stop)
         starts = starts[may_begin[starts]]
         if not len(starts):  # over the limit even with the last possible start
             starts = np.flatnonzero(may_begin[:stop])[-1:]
-        nodes = new_before[stop] - before[starts]
+        nodes = added_before[stop] - before_tree[starts]
         cost = best[starts] + nodes + nodes**2 / break_even
         chosen = int(np.argmin(cost))
         best[stop], begin[stop] = cost[chosen], starts[chosen]
@@ -153,7 +153,7 @@ class Dealt:
     same number of rows.
 
     source: [ids], each id's place in the given rows laid end to end; -1 in a blank row. lengths: [rows].
-    tree, batch: [rows], each row's tree and micro-batch; all ranks have the same number of micro-batches.
+    tree, batch: [rows], the numbers of a row's tree and micro-batch in its rank; ranks have equally many micro-batches.
     nodes: number of computed nodes, without blank rows and padding.
     """
 

@@ -61,7 +61,7 @@ class DataFolder:
     def prepare(self, name: str, stand_in: Path | None = None, may_differ: bool = False) -> Manifest:
         """Write a set's file, unless it is ready; returns its manifest. Raises DataError, and MachineError (full disk).
 
-        stand_in: a local file in the set's schema, used instead of a download.
+        stand_in: a local file in the set's schema, used instead of a download. With it, the file is always written.
         may_differ: accept the stand-in with any checksum and number of rows.
         """
         dataset = self.registry[name]
@@ -182,7 +182,7 @@ class DataFolder:
 def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
     """Draw `count` records, or all if there are fewer; returns them in file order.
 
-    The draw ranks records by a hash of seed and question, so removing one record does not change the others' ranks.
+    The draw ranks records by a hash of seed and question, so removing one record does not change the others' order.
     """
     order = sorted(records, key=lambda record: hashlib.sha256(f"{seed}:{record.question}".encode()).digest())
     drawn = {record.uid for record in order[:count]}

@@ -87,7 +87,7 @@ def _rows(path: Path, start: bytes) -> Iterable[Any]:
             lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
             return (_json(f"line {number} of {path}", line) for number, line in enumerate(lines, start=1))
         with warnings.catch_warnings():
-            warnings.simplefilter("error", pandas.errors.ParserWarning)  # a row with more cells than the first warns
+            warnings.simplefilter("error", pandas.errors.ParserWarning)  # it warns of cells beyond the first row's
             return pandas.read_csv(path, dtype=str, na_filter=False, index_col=False).to_dict("records")
     except UnicodeDecodeError as error:
         raise DataError(f"data file {path} is neither Parquet nor UTF-8 text: check what it is") from error

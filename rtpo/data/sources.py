@@ -160,7 +160,7 @@ def olympiad(row: Row) -> Record:
 
 
 def aliases(row: Row) -> Record:
-    """HotpotQA and 2Wiki in ARPO's selection: `answer` is a list of accepted answers, or the text of one."""
+    """HotpotQA and 2Wiki in ARPO's selection: `answer` is a list of accepted answers, its text, or one answer."""
     return Record(_id(row, "id"), _text(row, "question"), _accepted_answers(row.get("answer")))
 
 

@@ -55,7 +55,7 @@ class Request:
     """One turn to generate.
 
     context_ids: [n] the context c_k, n >= 1; used unchanged.
-    seed:        of this request alone; with the context and the weights it decides the output.
+    seed:        of this request alone; with context, sampling settings and weights it decides the output.
     session:     the rollout's uid.
     route:       uid of the rollout that this rollout was forked from, or its own uid. An engine with several replicas
                  sends equal routes to one replica, which holds the shared prefix's keys and values.

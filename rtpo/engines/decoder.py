@@ -1,10 +1,10 @@
 """The embedded rollout engine's core: batched key-value-cache decoding on a CPU.
 
 Requests are sorted by context length and run in blocks, one on each of torch's threads. Blocks of a large model run one
-after another, each on all threads. Contexts are prefilled as prefix trees (rtpo.core.trees): each shared prefix is
-computed once, and a cached prompt of an earlier call is reused. Rows of one context share its keys and values; each row
-adds those of its outputs. Finished rows are dropped. A row's tokens depend on its seed, context and the weights alone,
-up to float rounding.
+after another, each on all threads. Contexts are prefilled as prefix trees (rtpo.core.trees), in pieces: a prefix that a
+piece's contexts share is computed once. A cached prompt of an earlier call is reused. Rows of a line share the keys and
+values of their context; each row adds those of its outputs. Finished rows are dropped. A row's tokens depend only on
+its context, seed, sampling settings and the weights, up to float rounding.
 
 Shapes: B rows, L lines (`_Rows`), P tokens of the longest context, D head size, V vocabulary.
 """
@@ -38,7 +38,7 @@ processor's cache are best read once for many rows"""
 LARGE_MODEL_ROWS: Final = 256
 """the most rows of a large model's block, which bounds the logits in memory"""
 FEW_ROWS: Final = 32
-"""fewer rows are not split among threads: a step costs hardly less for them"""
+"""fewer rows are not split among threads: a step with fewer rows costs hardly less"""
 BLOCK_BYTES: Final = 1 << 30
 """most bytes of keys and values in blocks that run at the same time, counted as if no rows shared a context. A block of
 one row may have more. The prompts of running blocks take memory too"""

@@ -21,7 +21,7 @@ IdSource = Literal["server", "text"]
 
 @dataclass(frozen=True)
 class EndpointSettings:
-    """Settings of the server whose address is the checkpoint."""
+    """Settings of the server whose address the setting `checkpoint` gives."""
 
     model: str | None = None  # as the server names it
     tokenizer: str | None = None  # the folder of the model's tokenizer, with its chat template

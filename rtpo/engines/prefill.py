@@ -118,11 +118,11 @@ def prefill(
 
     cached_kv: for each context, cached keys and values of its first ids, or None.
     """
-    nodes = tree(contexts)
-    paths = np.split(nodes.path, np.cumsum([len(ids) for ids in contexts])[:-1])
-    kv = torch.empty(model.layers, 2, len(nodes.ids), model.kv_heads, model.head_size, dtype=model.dtype)
-    is_new = np.ones(len(nodes.ids), np.bool_)
-    context_of = np.empty(len(nodes.ids), np.int64)
+    prefix_tree = tree(contexts)
+    paths = np.split(prefix_tree.path, np.cumsum([len(ids) for ids in contexts])[:-1])
+    kv = torch.empty(model.layers, 2, len(prefix_tree.ids), model.kv_heads, model.head_size, dtype=model.dtype)
+    is_new = np.ones(len(prefix_tree.ids), np.bool_)
+    context_of = np.empty(len(prefix_tree.ids), np.int64)
     for number, (path, cached) in enumerate(zip(paths, cached_kv, strict=True)):
         context_of[path] = number
         if cached is not None:
@@ -132,8 +132,8 @@ def prefill(
     last = np.array([path[-1] for path in paths])
     is_new[last] = True  # for its logits
     new = np.flatnonzero(is_new)
-    all_batches = _attention_batches(new, context_of[new], nodes.depth, paths)
-    last_batches = _attention_batches(last, np.arange(len(paths)), nodes.depth, paths)
+    all_batches = _attention_batches(new, context_of[new], prefix_tree.depth, paths)
+    last_batches = _attention_batches(last, np.arange(len(paths)), prefix_tree.depth, paths)
     new_nodes, keep = torch.from_numpy(new), torch.from_numpy(np.searchsorted(new, last))
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ def prefill(
             mixed.append(out.transpose(1, 2).flatten(0, 1).flatten(1))
         return torch.cat(mixed).index_select(0, position_of_query)
 
-    ids, positions = torch.from_numpy(nodes.ids[new]).long(), torch.from_numpy(nodes.depth[new])
+    ids, positions = torch.from_numpy(prefix_tree.ids[new]).long(), torch.from_numpy(prefix_tree.depth[new])
     logits = model.logits(ids, positions, attend, keep)
     prompts = [Prompt(kv.index_select(2, torch.from_numpy(path)), logits[i].clone()) for i, path in enumerate(paths)]
     return prompts, len(new)
