@@ -28,7 +28,7 @@ def call_audit(rollout: Rollout, replies: Sequence[str]) -> dict[str, Any] | Non
         "repeated": len(calling_texts) - len(set(calling_texts)),  # replies that equal an earlier one, thinking aside
         "programs": len(programs),  # Python programs that could be read
         "valid_programs": sum(_parses(program) for program in programs),  # of these, those that Python can parse
-        # whether an accepted answer was written before the first call
+        # whether an accepted answer is in a reply before the first call, or in the thinking before it
         "answer_first": any(_contains_word(str(text), text_before_call) for text in accepted),
     }
 

@@ -19,7 +19,7 @@ SUMMARY = "summary.json"
 class EvaluationFolder(RunFolder):
     """The folder of one benchmark's evaluation. A stopped evaluation resumes after its complete questions."""
 
-    other_files = (SUMMARY,)
+    other_files = (SUMMARY,)  # the manifest holds their checksums too
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, (SAMPLES,))

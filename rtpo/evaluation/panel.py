@@ -66,7 +66,7 @@ class EvaluateConfig:
     samples: UpToMillion  # rollouts a question
     ks: tuple[int, ...]  # of pass@k and pass^k
     batch: Count  # questions in flight
-    contexts: Natural  # this many questions of each benchmark, the first ones, are recorded with their text
+    contexts: Natural  # number of each benchmark's first questions whose episodes are recorded as token ids
     rollout_context: RolloutContext
     decoding: SamplingConfig
     machine: str | None  # the profile on which verl serves the model, such as a100x8; null: this process decodes

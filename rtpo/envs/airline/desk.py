@@ -39,7 +39,7 @@ class Response:
     """The result of a tool call."""
 
     content: str  # the text for the agent
-    failed: bool  # the package reports an error
+    failed: bool  # the package reports an error, or the call was refused before it ran
     changes: Changes  # after the call
 
 

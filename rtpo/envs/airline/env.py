@@ -1,7 +1,7 @@
 """tau3-airline: the airline domain of tau2-bench, with states that can be forked (docs/run/tasks.md).
 
-A turn is one message of the agent: tool calls, or text to the user. The package decides what the tools answer, when an
-episode ends and its reward. The database is copy-on-write (`desk`).
+A turn is one message of the agent: tool calls, or text to the user. The tools and the user's stop words are the
+package's. The reward and the end after errors follow the package's rules. The database is copy-on-write (`desk`).
 """
 
 import json

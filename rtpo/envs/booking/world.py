@@ -196,7 +196,7 @@ TOOLS: Mapping[str, BookingTool] = MappingProxyType(
 Action = tuple[str, Arguments]
 """a tool and its arguments"""
 EXAMPLE = "paid:R1007"
-KINDS = ("cancel", "paid", "book", "find")
+KINDS = ("cancel", "paid", "book", "find")  # paid: asks what was paid; find: cancels without naming the reservation
 POLICY = (
     f"You are a booking agent; today is {TODAY}. In a turn, make one tool call or write to the user. "
     "Cancel insured reservations only; refuse to cancel others."

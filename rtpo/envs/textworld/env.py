@@ -42,7 +42,7 @@ _BLANK = re.compile(r"\s*\n\s*")
 class TextWorldSettings(Settings):
     """Settings of the textworld task."""
 
-    games: Family = field(default_factory=Family)  # what experiments/prepare_data.py makes; a run plays any games
+    games: Family = field(default_factory=Family)  # that experiments/prepare_data.py makes; a run ignores it
     interpreters: Count | None = None  # processes that play all episodes; null: one per available CPU
 
     def problems(self, path: str) -> list[str]:

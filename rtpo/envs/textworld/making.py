@@ -46,11 +46,11 @@ def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> dict[
     if find_spec("textworld") is None:
         raise MachineError(f"Games of TextWorld need its package: {INSTALL}.")
     _check_settings(folder, family)
-    texts: set[str] = set()
+    checksums: set[str] = set()
     for split, number in counts.items():
         rows = []
         with tqdm(total=number, unit="game", desc=f"{family.kind} {split}", disable=None) as bar:
-            for row in islice(_without_repeats(_games(folder, family, split), texts), number):
+            for row in islice(_without_repeats(_games(folder, family, split), checksums), number):
                 rows.append(row)
                 bar.update()
         write_games(folder / f"{split}.jsonl", rows)
@@ -66,11 +66,11 @@ def _check_settings(folder: Path, family: Family) -> None:
     write_whole(file, settings.encode())
 
 
-def _without_repeats(rows: Iterator[GameRow], texts: set[str]) -> Iterator[GameRow]:
-    """Drop games whose texts are already in `texts`, and add the others' texts to it."""
+def _without_repeats(rows: Iterator[GameRow], checksums: set[str]) -> Iterator[GameRow]:
+    """Drop games whose texts' checksum is already in `checksums`, and add the others' checksums to it."""
     for row in rows:
-        if row.texts not in texts:
-            texts.add(row.texts)
+        if row.texts not in checksums:
+            checksums.add(row.texts)
             yield row
 
 

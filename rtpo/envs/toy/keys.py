@@ -102,15 +102,15 @@ class Problem:
 
 def _read(question: str) -> Problem | None:
     if (match := _QUESTION.fullmatch(question)) and match[1] in ENTITIES:
-        doors = {match[2], match[3]}
-        if len(doors.intersection(KEEPERS)) == len(doors.intersection(GUIDES)) == 1:
+        people = {match[2], match[3]}
+        if len(people.intersection(KEEPERS)) == len(people.intersection(GUIDES)) == 1:
             return Problem(match[1], match[2], match[3], int(match[4]), int(match[5]))
     return None
 
 
 def _draw(rng: np.random.Generator) -> Problem:
-    doors = [str(rng.choice(KEEPERS)), str(rng.choice(GUIDES))]
-    left, right = doors if rng.random() < 0.5 else reversed(doors)
+    people = [str(rng.choice(KEEPERS)), str(rng.choice(GUIDES))]
+    left, right = people if rng.random() < 0.5 else reversed(people)
     first, second = (int(number) for number in rng.integers(NUMBERS, size=2))
     return Problem(str(rng.choice(ENTITIES)), left, right, first, second)
 
@@ -132,8 +132,8 @@ class Standing(Answering):
 
 class ToyKeysEnv(ToyEnv):
     """A call names a person, such as ` friend`; the answer is the next place, such as ` e12 rival`. A call that names
-    nobody who can be asked there gets ` error`, and the state stays the same. The episode ends at a gate, with reward 1
-    if the gate opens, else 0. A final reply earns nothing."""
+    nobody who can be asked there gets ` error`, and the state stays the same. The episode ends at a gate or outside the
+    house. The reward is 1 if a gate opens, else 0. A final reply earns nothing."""
 
     tool = "ask"
     _state: Standing

@@ -45,7 +45,7 @@ class Problem:
 
     start: str
     relations: tuple[str, ...]
-    world: int  # distinguishes problems with the same chain; each world has its own facts
+    world: int  # distinguishes problems with the same start and relations
 
     @property
     def question(self) -> str:
