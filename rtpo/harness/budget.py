@@ -1,7 +1,7 @@
 """The rollout budget and a run's other costs, counted alike for every algorithm.
 
 One rollout is one sampled path to termination, wherever it starts: trunk, chain, branch or sibling. A step reserves
-its worst case, charges what it dispatches and releases the rest. The last step takes fewer tasks, so that its worst
+its worst case, charges what it dispatches and releases the rest. The last steps take fewer tasks, so that their worst
 case fits. So a run never exceeds its budget. Training ends at the latest when no task's worst case fits. Rollouts lost
 in a crash are recorded as lost, not charged. The ledger counts tokens, turns, tool calls, optimizer steps and seconds.
 """
@@ -117,7 +117,7 @@ class Ledger:
     generated_tokens: int = 0  # sampled ids
     context_tokens: int = 0  # ids in the contexts of sampled turns
     prefilled_tokens: int | None = 0  # context tokens that the engine computed; None if it did not report them
-    trained_tokens: int = 0  # ids that updates train, once for each update, not for each epoch
+    trained_tokens: int = 0  # trainable ids of rows given to updates, tied rows included; counted once for all epochs
     row_tokens: int = 0  # ids of the rows given to the trainer, contexts included, counted each time
     computed_tokens: int = 0  # the part of row_tokens that was computed in optimizer steps
     scored_tokens: int = 0  # the part of row_tokens that was computed in other forward passes (scoring, reference)

@@ -24,7 +24,7 @@ SPANS: dict[str, range] = {
     "08_15": range(8, 16),
     "16_up": range(16, sys.maxsize),
 }
-"""by name in keys, the turns (or updates of a step) that share a curve. A larger K adds no curve"""
+"""the turns (or updates of a step) that share a curve, by their part of the curve's key. So a larger K adds no curve"""
 Line = Mapping[str, Any]
 Value = float | None | Mapping[str, float | None]
 LARGEST_KEY = "mismatch/engine/largest"
@@ -44,7 +44,7 @@ class Curve:
     source: str
     """name in FUNCTIONS, or key of a number in the line, in each update or in each rollout call; `<k>` is the turn"""
     weight: str = ""
-    """key of the weights in a mean over updates; TURNS for a mean over turns; else empty, or words for readers"""
+    """key of the weights in a mean over updates; TURNS for a mean over turns; else empty. With a function: a remark"""
 
     def value(self, line: Line) -> Value:
         """The value in a line of steps.jsonl; by name for a key with angle brackets. None: the step has none."""

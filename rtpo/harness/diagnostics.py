@@ -11,7 +11,7 @@ from rtpo.engines.backend import StepResult
 from rtpo.types import Floats, Role, Rollout, StopReason, Termination, ToolOutcome, TrainRow
 
 EXECUTED = frozenset({*ToolOutcome} - {ToolOutcome.REFUSED, ToolOutcome.MALFORMED, ToolOutcome.INFRASTRUCTURE})
-"""outcomes of calls that the tool ran, whether they succeeded or failed"""
+"""outcomes of calls that the tool ran, whatever the result"""
 NO_TOOL = "none"
 """the tool's name in records if a call names no existing tool"""
 
@@ -46,7 +46,7 @@ def outcome(rewards: Sequence[float]) -> dict[str, float | None]:
 
 
 def path_facts(step: int, rollout: Rollout) -> dict[str, Any]:
-    """The fields of every line about a path: its uid, where it was forked, how it ended."""
+    """The fields that paths.jsonl and rollouts.jsonl share: a path's uid, where it was forked, how it ended."""
     return {
         "step": step,
         "rollout": rollout.uid,
@@ -82,7 +82,7 @@ class CallCounts(TypedDict):
     attempted: int  # all calls, readable or not
     executed: int  # calls that the tool ran
     ok: int  # executed calls that succeeded
-    failed: int  # calls that the tool did not run
+    failed: int  # calls that the tool did not run; a program's own error is not one of them
 
 
 def call_counts(rollout: Rollout) -> dict[str, CallCounts]:
@@ -106,7 +106,7 @@ def first_outcome(calls: Sequence[dict[str, Any]]) -> dict[str, float | None]:
 
 
 def first_calls(calls: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """The rollout calls that sample a step's first paths: up to the first call that leaves no path open."""
+    """The rollout calls that begin and continue a step's first paths: up to the first call that leaves no path open."""
     last = next((i for i, call in enumerate(calls) if Termination.OPEN.value not in call["terminations"]), len(calls))
     return calls[: last + 1]
 
@@ -120,7 +120,7 @@ def update_metrics(
 ) -> dict[str, Any]:
     """Metrics of one `update` call, before its first optimizer step. logprobs, entropy: of the `measured` rows.
     recorded: log-probs of the same tokens in recorded contexts; None if the rows already have recorded contexts."""
-    groups, engine = ties(rows), np.concatenate([row.rollout_logprobs[row.mask] for row in measured])
+    ties_by_turn, engine = ties(rows), np.concatenate([row.rollout_logprobs[row.mask] for row in measured])
     turn_index, measured_turns = (
         np.concatenate([row.turn_index[row.mask] for row in part]) for part in (rows, measured)
     )
@@ -130,8 +130,8 @@ def update_metrics(
         "trained_tokens": len(turn_index),
         "turn_tokens": {f"turn_{k}": n for k, n in sorted(Counter(turn_index.tolist()).items())},
         "tied_rows": sum(row.is_tied for row in rows),
-        "groups": {name: len(tied) for name, tied in groups.items()},
-        "zero_advantage": {name: float(np.mean(tied)) for name, tied in groups.items()},
+        "groups": {name: len(tied) for name, tied in ties_by_turn.items()},
+        "zero_advantage": {name: float(np.mean(tied)) for name, tied in ties_by_turn.items()},
         "measured_rows": len(measured),
         "measured_tokens": len(measured_turns),
         "entropy": float(entropy.mean()),

@@ -37,14 +37,13 @@ NO_IDS = as_ids([])
 
 @dataclass(frozen=True, slots=True)
 class EpisodeLimits:
-    """max_turns: K. max_prompt_tokens: longest c_0. max_turn_tokens: longest u_k. max_context_tokens: longest c_k and
-    u_k together. retries: how often an episode starts again after an infrastructure failure."""
+    """The limits of an episode, in the notation of `rtpo.types`. Those named tokens are in tokens."""
 
-    max_turns: int
-    max_prompt_tokens: int
-    max_turn_tokens: int
-    max_context_tokens: int
-    retries: int = 2
+    max_turns: int  # K
+    max_prompt_tokens: int  # of the opening context c_0
+    max_turn_tokens: int  # of a sampled turn u_k
+    max_context_tokens: int  # of c_k and u_k together
+    retries: int = 2  # how often an episode starts again after an infrastructure failure
 
 
 @dataclass(frozen=True)

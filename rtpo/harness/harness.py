@@ -37,8 +37,8 @@ CHECKED_ROWS = 64
 class AgentHarness(StepNotes):
     """`rtpo.verbs.Harness` on a backend.
 
-    engine_kl_limit: bound of `mismatch/engine/kl_clipped`, in nats a token. An update raises StaleEngine above it: the
-        engine probably holds other weights than it reports.
+    engine_kl_limit: bound of `mismatch/engine/kl_clipped`, in nats a token. Above it, an update raises StaleEngine if
+        the current weights sampled all its rows: the engine probably holds other weights than it reports.
     samples_per_rollout: each call of `rollout` from tasks keeps this number of rollouts for the records. Rollouts
         forked from kept rollouts are kept too, so trees are complete.
     always_push: push even unchanged weights, so that every synchronisation empties the engine's caches.
@@ -194,7 +194,8 @@ class AgentHarness(StepNotes):
     # evaluation and state
 
     def evaluate(self, tasks: Sequence[Task], samples: int, decoding: Sampling, name: str) -> list[Group]:
-        """Sample each task `samples` times under the current weights. The budget is not charged."""
+        """Sample each task `samples` times under the current weights. The budget is not charged. name: of the
+        evaluation; it is part of the rollouts' uids, which seed them."""
         self._sync("evaluate")
         plans = [Plan(f"eval.{name}.{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(samples)]
         rollouts = self._sample(plans, 0, decoding, activity="evaluate")

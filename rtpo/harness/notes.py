@@ -18,7 +18,7 @@ from rtpo.harness.diagnostics import outcome
 
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 RESERVED = frozenset({*(field.name for field in fields(Ledger)), *outcome([])})
-"""names of the numbers that every step records"""
+"""names that an algorithm's numbers may not have: the ledger's fields, and the keys of `outcome`"""
 DEEPEST = 20
 NO_REFERENCE = (
     "the step asked for the initial policy, which this run does not keep: set needs_reference=True in the ALGORITHM of "
@@ -54,7 +54,7 @@ class StepNotes:
                 f"harness.log({name!r}): a name has letters, digits, '_', '-' and '.', and '/' between parts."
             )
         if name in RESERVED:
-            raise AlgorithmError(f"harness.log({name!r}): every step records a number with this name; choose another.")
+            raise AlgorithmError(f"harness.log({name!r}): the ledger or the step's outcome has this name; use another.")
         if name in self.numbers:
             raise AlgorithmError(f"harness.log({name!r}): step {self.step} has this number already; log it only once.")
         self.numbers[name] = _number(name, value)

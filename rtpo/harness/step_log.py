@@ -41,7 +41,7 @@ class StepLog:
         self.samples += [rollout for rollout in rollouts if rollout.parent_uid in kept]
 
     def note_training(self, rows: Sequence[TrainRow]) -> None:
-        """Note the turns that these rows train. Their update is the next entry of `updates`."""
+        """Note the turns of `samples` that these rows train. Their update is the next entry of `updates`."""
         kept, update = self._kept, len(self.updates)
         for row in rows:
             if row.rollout_uid in kept:
