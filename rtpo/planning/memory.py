@@ -126,8 +126,8 @@ def host_memory(run: RunConfig, hardware: Hardware) -> float:
 
 
 def mask_bytes(run: RunConfig) -> float:
-    """Bytes of the dense attention masks [tokens, tokens] of prefix trees, which only CPUs build. One mask is boolean.
-    Each layer has a copy in the model's dtype; with gradient checkpointing only one copy exists at a time."""
+    """Bytes of the dense attention masks [tokens, tokens] of prefix trees, which only CPUs build. A process has a
+    boolean mask, and for each layer a copy in the model's dtype. With gradient checkpointing it has only one copy."""
     number_bytes = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
     layers = model_shape(run.model.name, run.model.path).num_hidden_layers
     kept = 1 if verl_setting(run, "model.enable_gradient_checkpointing", True) else layers

@@ -47,7 +47,7 @@ class Row:
     """Runs of an experiment that differ only in seed. Numbers are those of one run."""
 
     run: RunConfig
-    count: int  # of runs
+    run_count: int
     counts: Counts
     evaluation_rollouts: int
     hours: tuple[float, float]  # of training (with start-up and saves) and of evaluation; nan without GPUs
@@ -70,12 +70,12 @@ class CostEstimate:
 
     def sum(self, number: Callable[[Row], float]) -> float:
         """Sum a number over all runs."""
-        return sum(number(row) * row.count for row in self.rows)
+        return sum(number(row) * row.run_count for row in self.rows)
 
     @property
     def disk(self) -> float:
-        """Bytes of all saves, including those that are being written."""
-        return memory.peak_disk([row.saves for row in self.rows for _ in range(row.count)], self.at_once, self.keep)
+        """The most bytes that the runs' saves take together, including those that are being written."""
+        return memory.peak_disk([row.saves for row in self.rows for _ in range(row.run_count)], self.at_once, self.keep)
 
 
 def plan(experiment: str, overrides: Sequence[str] = ()) -> CostEstimate:
@@ -211,8 +211,8 @@ def _evaluations(element: Element) -> list[int]:
 
 
 def task_count(data: DataConfig) -> int:
-    """How many tasks a data set has, at most `data.count`. The registry gives the number for a file that is not yet
-    prepared. Raises DataError for a missing file that the registry lacks."""
+    """How many tasks a data set has, at most `data.count`. All rows of a file count, whatever the split. The registry
+    gives the number for a file that is not prepared yet. Raises DataError if the registry lacks a missing file."""
     if data.file is None:
         return data.count or 0
     file, entry = Path(data.file), REGISTRY.get(Path(data.file).stem)
@@ -221,12 +221,12 @@ def task_count(data: DataConfig) -> int:
 
 
 def summary(estimate: CostEstimate) -> str:
-    """The plan as text of about ten lines."""
+    """The cost estimate as text of about ten lines."""
     rows, run, total = estimate.rows, estimate.rows[0].run, estimate.sum
-    count, misfits = sum(row.count for row in rows), total(lambda row: not row.fits)
+    count, misfits = sum(row.run_count for row in rows), total(lambda row: not row.fits)
     models = ", ".join(dict.fromkeys(row.run.model.name for row in rows))
     _, free = memory.free_space(run.results)
-    by_owner = {row.owner: sum(each.count for each in rows if each.owner == row.owner) for row in rows if row.owner}
+    by_owner = {row.owner: sum(each.run_count for each in rows if each.owner == row.owner) for row in rows if row.owner}
     shortages = [f"{misfits} of {counted(count, 'element')}"] * (misfits > 0) + ["disk"] * (estimate.disk > free)
     lines = [
         f"Plan of {estimate.experiment}, profile {run.profile.name}: {counted(count, 'element')} of {models}. An "

@@ -21,7 +21,7 @@ from rtpo.types import Boundary, Floats, Group, Role, Task, TrainRow
 from rtpo.verbs import Loss, Update
 
 TASKS = 16
-"""the most tasks of a step, and the fewest of a sketch"""
+"""most tasks of a sketched step, and fewest of a sketch; also the number of states that an episode may begin in"""
 ACTIONS = 4096
 
 
@@ -50,7 +50,7 @@ class Sketch(TabularHarness):
         self.path_turns: list[list[int]] = []
 
     def take_steps(self) -> Self:
-        """Take the fewest steps with TASKS tasks in all, spread evenly over the run's budget (`_budget_share`)."""
+        """Take the fewest steps with at least TASKS tasks in all. Their `budget_share` is spread over the whole run."""
         algorithm, config, tasks = self._run.descriptor, self._run.algorithm_config, self._run.budget.tasks_per_step
         tasks = min(tasks, TASKS)
         steps = -(-TASKS // tasks)
