@@ -14,7 +14,7 @@ _END = re.compile(r"(?<!\\)\$|\\[)\]]|\n|\s[a-zA-Z]{2}|$")
 def last_box(text: str) -> str | None:
     """The content of the last closed `\\boxed{...}` or `\\fbox{...}`; None if there is no box.
 
-    An empty box counts only if all boxes are empty. A box without braces ends with its formula.
+    An empty box counts only if all boxes are empty, or inside another box. A box without braces ends with its formula.
     """
     last: tuple[int, int | None] | None = None
     open_braces: list[int | None] = []

@@ -3,8 +3,8 @@
 math-verify limits time with SIGALRM. It counts a comparison that is too slow as "not equal", and nobody sees the wrong
 0. Here children grade without SIGALRM, and the kernel limits their CPU time.
 
-A failed comparison is UNGRADABLE, unless the answer alone caused the failure. This is so if the grader can compare the
-gold with itself and with another answer. Then the answer gets 0.
+A failed comparison is UNGRADABLE, unless the answer alone caused the failure; then the answer gets 0. The answer alone
+caused it if the grader can compare the gold with itself and with another answer.
 """
 
 import atexit
@@ -43,7 +43,7 @@ class _Failure:
 
 
 class MathGrader:
-    """A pool of child processes that grade. It starts a child only if no child is idle. Any thread may grade.
+    """A pool of child processes that grade. After a failed comparison, a new child takes the place of an idle one.
 
     A child does one comparison at a time. If a child ends, a later comparison starts a new child, and the other
     children continue. All children end with the process that started them. A forked process starts new children.
@@ -78,7 +78,7 @@ class MathGrader:
         another reason. Reasons: an unreadable gold, a gold that fails with any answer, or a child killed or stalled
         twice from outside.
 
-        Raises InfrastructureError if a child does not start, and ValueError without a gold.
+        Any thread may call it. Raises InfrastructureError if a child does not start, and ValueError without a gold.
         """
         if isinstance(golds, str) or not golds:
             raise ValueError(f"golds is {golds!r}: give a tuple of one accepted answer or more")

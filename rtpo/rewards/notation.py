@@ -1,6 +1,6 @@
 """A table of rewrites. Each turns a notation that math-verify 0.9.0 misreads into an equal notation that it reads.
 
-Rewrites keep the number's value, but drop its unit, percent or degree sign. Some mend issues of
+Rewrites keep the number's value, but drop its unit or percent sign. Some mend issues of
 huggingface/Math-Verify: 14 (`\\mathrm{e}`), 61 (`28 pct`), 76 (`**73**`), 82 (it takes numbers from unreadable text).
 """
 
@@ -269,7 +269,7 @@ REWRITES: Final = (
     # exponents as programs print them. 2e3 stays, since it may be a product with Euler's number
     _rewrite("exponent", r"^\s*([-+]?\d+\.\d+)[eE]([-+]?\d+)\s*$", r"\1\\times 10^{\2}"),
     _rewrite("exponent", r"^\s*([-+]?\d+)[eE]([-+]\d{2,})\s*$", r"\1\\times 10^{\2}"),
-    # a final %, percent or ° does not count: 25\% equals 25
+    # a final % or percent does not count: 25\% equals 25; nor does a C or F after a °
     _rewrite(
         "percent",
         r"(?i)\s*(?:\\*%|percent(?:age(?: points?)?)?|per cent|pct\.?|\\text\s*\{\s*(?:\\?%|per ?cent|pct\.?)\s*\})"
@@ -351,7 +351,7 @@ REWRITES: Final = (
         r"\1(\\frac{\2\\pi}{180})",
     ),
     _rewrite("mixed", r"^\s*(-?\d+)(?:\s|\\ )+(\d+)\s*/\s*(\d+)\s*$", r"\1\\frac{\2}{\3}"),
-    # math-verify would read the text from the first unit to the last as one unit
+    # numbers with units become a tuple; math-verify would read the text from the first unit to the last as one unit
     _rewrite(
         "units",
         rf"^(?:[^{{}}\\]*\d[^{{}}\\]*{TEXT}\s*){{2,}}$",

@@ -1,4 +1,4 @@
-"""Compares clock times and ratios, which math-verify reads as pairs or quotients (huggingface/Math-Verify, 14)."""
+"""Compares clock times and ratios, which math-verify reads as pairs or quotients (its issue 14 on GitHub)."""
 
 import re
 from fractions import Fraction

@@ -64,8 +64,8 @@ def changes_value(words: str) -> bool:
 
 
 def names_what_is_counted(words: str) -> bool:
-    """Whether words are a unit or a plural noun. Words that keep the number's value may stand before the noun, and `of`
-    with further words behind the noun."""
+    """Whether words are a unit or a plural noun. Words that keep the number's value may stand before the noun; `of` and
+    further words may stand behind it."""
     words, _, words_after_of = words.partition(" of ")
     if re.search(r"[^a-zA-Z ]", words_after_of) or not _NOUN_BREAKERS.isdisjoint(_split(words_after_of.lower())):
         return False
