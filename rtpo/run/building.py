@@ -16,8 +16,8 @@ LARGEST = 2**53
 
 def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
     """Build the dataclass `cls` from plain values; `path` is the field that holds them. Raises ConfigError if a field
-    is unknown, at any depth, or if a number is not finite or too large. Each problem is one sentence: the field's path
-    and pydantic's message."""
+    is unknown, missing or of a wrong type, at any depth, or if a number is not finite or too large. Each problem is one
+    sentence that begins with the field's path."""
     for name, value in leaves(dict(values), path):
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int | float) and not abs(number) <= LARGEST:

@@ -164,8 +164,8 @@ def with_configuration(
 ) -> int:
     """Compose configs/<name>.yaml with the command line's overrides, `prepare` it and `run` it. With -m, several
     configurations run in turn; all are prepared, then checked together, before the first runs. In a job of submitit,
-    prepare and run the job's configuration, without `check`. description: the help text. Returns the exit status of the
-    first run that failed, else 0. Raises ConfigError."""
+    prepare and run the job's configuration, without `check`. description: the help text. Returns the exit status as
+    `each_in_turn`. Raises ConfigError."""
     import hydra
     from hydra._internal.utils import get_args_parser
     from hydra.core.hydra_config import HydraConfig
@@ -232,7 +232,7 @@ def _first_sacct_error() -> Callable[[logging.LogRecord], bool]:
 
 def each_in_turn(run: Callable[[T], None], prepared: Sequence[T]) -> int:
     """Run the configurations one after another. After a failure the next one runs; after a stop none does. Returns the
-    exit status of the first failure or of the stop, else 0."""
+    exit status of the stop, else of the first failure, else 0."""
     failed: list[int] = []
     for number, configuration in enumerate(prepared, start=1):
         try:

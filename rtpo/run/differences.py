@@ -18,8 +18,8 @@ SHOWN = 5
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
-    """The checksum of a configuration. It leaves out MAY_CHANGE, fields that are off (`is_same`), and fields with their
-    value in LATER_FIELDS. So it stays the same when a version adds fields."""
+    """The checksum of a configuration. It leaves out MAY_CHANGE, fields that are off (`is_same`) or empty, and fields
+    with their value in LATER_FIELDS. So it stays the same when a version adds fields."""
     tree = json.loads(json.dumps(config))
     for path in (MAY_CHANGE, *LATER_FIELDS):
         group, _, field = path.partition(".")

@@ -44,12 +44,12 @@ class Launch:
 
     about: str  # the experiment in one line
     paper: tuple[str, ...]  # labels of the paper's tables and figures that use its runs
-    models: dict[str, str]  # by role in the paper, a folder under models/
+    models: dict[str, str]  # by role in the paper (main, credit, airline), a folder under models/
     model: str  # of the paper-scale math and search tasks
     trunks: Count  # M of methods with trunks
     tasks_per_step: dict[str, Count]  # by algorithm, where the experiment has its own
     minutes: dict[str, Count]  # of an element, by platform, where the experiment has its own
-    tasks: dict[str, str]  # by role in the paper, the task that stands for it
+    tasks: dict[str, str]  # by task of the paper (math, search, airline), the task that stands for it
     benchmarks: dict[str, tuple[str, ...]]  # by task, what a trained policy is evaluated on
     shared: dict[str, str]  # by label, the other experiment that trains the run; this one only reads it
     not_in_paper: tuple[str, ...]  # labels of rows that the paper's table does not have

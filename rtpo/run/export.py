@@ -43,7 +43,7 @@ COPIED = (
 UNKNOWN, TOY = "unknown", "toy"
 CARD = Path(__file__).with_name("model_card.md")
 
-# this module warns of missing process groups, which nothing here needs
+# torch's device_mesh warns of missing process groups, which nothing here needs
 logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
 
 
@@ -53,7 +53,7 @@ class TrainedPolicy:
 
     folder: Path
     config: RunConfig
-    weights: Path  # verl's folder
+    weights: Path  # the save's folder of verl's shards
     save_name: str
     policy_version: int  # updates so far
     ledger: Mapping[str, Any]  # of the finished run, or at the save
@@ -138,8 +138,8 @@ def load_shards(folder: Path) -> list[dict[str, torch.Tensor]]:
 
 
 def merged(name: str, shards: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Merge the ranks' parts of a tensor. Raises DataError unless it is sharded along one dimension over all ranks, or
-    replicated."""
+    """Merge the ranks' parts of a tensor. Raises DataError unless it is sharded along one dimension over all ranks,
+    replicated, or a plain tensor, which is taken from rank 0."""
     first = shards[0]
     if not isinstance(first, DTensor):
         return first.contiguous()

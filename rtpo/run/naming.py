@@ -22,7 +22,7 @@ UNNAMED = ("algorithm", "profile", "engine", "seed", "experiment_name", "results
 """not in a label: fields that are in the run's name or path anyway, say where it runs, or may change on resume"""
 ROLES = "verl.actor_rollout_ref"
 UNNAMED_BELOW = ("profile.", f"{ROLES}.rollout.", "model.path", f"{ROLES}.model.path")
-"""not in a label: prefixes of fields of the machine, and of a model's path, since `model.name` names it"""
+"""not in a label: prefixes of the machine's fields and of the model's path, since `model.name` names the model"""
 LONGEST = 120
 """the most characters of a label; in a longer one a hash replaces the last settings"""
 KEPT_LONGEST = ("model=", "model.name=", "task=", "data=")

@@ -1,7 +1,7 @@
 """A run's folder of records (results/README.md). Lines are appended, and the manifest is written last.
 
-Nothing half-written looks complete. Saves, and files without lines, are written under a second name, flushed and then
-renamed. A resumed run cuts off the lines after its last save.
+Nothing half-written looks complete. Saves, and files to which no lines are appended, are written under a second name,
+flushed and then renamed. A resumed run cuts off the lines after its last save.
 
 Damage is found. A save has checksums of its files and of all earlier lines, which are checked before a run resumes. The
 checksums of all lines are checked before the manifest is written.
@@ -147,7 +147,7 @@ class RunFolder:
 
     @property
     def has_trained(self) -> bool:
-        """Whether rollouts were dispatched for training, or the run is finished."""
+        """Whether rollouts were dispatched for training, or the run has a save or is finished."""
         return self.is_finished or _size(self.path / JOURNAL) > 0 or self._pointer.exists()
 
     @contextmanager

@@ -1,7 +1,7 @@
 """A run: evaluate, train to the end of the budget, evaluate, and leave the records.
 
-The loop is the same for every algorithm: take as many tasks as the budget's worst case allows, synchronise the engine,
-let the algorithm do one step, write it down.
+The loop is the same for every algorithm: take a step's tasks, or as many as the budget allows in the worst case;
+synchronise the engine; let the algorithm do one step; write it down.
 """
 
 import sys
@@ -64,7 +64,7 @@ class Progress:
     started: str = field(default_factory=utc_now)
     resumed: int = 0  # number of resumes
     evaluated_before: bool = False  # whether the evaluation before training is done
-    evaluated: int = 0  # number of multiples of `evaluation.every_rollouts` up to the last evaluation
+    evaluated: int = 0  # charged rollouts // `evaluation.every_rollouts`, at the last evaluation during training
     began: float = 0.0  # `wall_seconds` at the start of the present step
     span: tuple[int, int] | None = None  # first task and number of tasks of an unfinished step
     tied_steps: int = 0  # number of last steps in a row in which all groups tied

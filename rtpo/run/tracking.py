@@ -83,7 +83,7 @@ class Tracking:
         self._each(show)
 
     def finish(self, manifest: Mapping[str, Any]) -> None:
-        """Attach the manifest as a file (W&B) or text (TensorBoard), and close."""
+        """Attach the manifest as a file, beside config.yaml (W&B), or as text (TensorBoard), and close."""
 
         def attach(name: str, backend: Any) -> None:
             if name == "wandb":
