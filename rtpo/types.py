@@ -4,7 +4,7 @@ An episode asks q (a `Task`) and takes turns k = 0..L-1, L <= K. At the boundary
 
     S_k     full history so far                     -> `Boundary.history`
     snap_k  state of the environment                -> `Turn.snapshot`
-    c_k     S_k as the engine's ids: psi(S_k)       -> `Turn.context_ids`
+    c_k     psi(S_k), the engine's ids for S_k      -> `Turn.context_ids`
     u_k     the sampled ids, stop token included    -> `Turn.output_ids`
     f_k     what the environment answers            -> `Turn.feedback_ids`
     R       the terminal reward                     -> `Rollout.reward`
@@ -27,8 +27,8 @@ Ids = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 RolloutContext = Literal["strip_think", "full"]
 TrainingContext = Literal["recorded", "flattened"]
-OldLogprobs = Literal["rollout", "recompute"]
-Aggregation = Literal["path", "token"]
+OldLogprobs = Literal["rollout", "recompute"]  # source of the ratio's denominator (`rtpo.verbs.TokenClip`)
+Aggregation = Literal["path", "token"]  # what the loss is a mean over (`rtpo.verbs.PathConfig`)
 
 
 def as_ids(ids: Any) -> Ids:
@@ -167,7 +167,7 @@ class Grade:
 
     outcome: GradeOutcome
     reward: float | None
-    detail: str = ""
+    detail: str = ""  # text for the records, such as why there is no reward
     spoiled: bool = False
 
     def __post_init__(self) -> None:

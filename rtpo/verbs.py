@@ -192,7 +192,7 @@ class Harness(Protocol):
     def update(
         self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, scores: bool = False
     ) -> Update:
-        """Train on rows, with one optimizer step per mini-batch. Mini-batches hold whole groups, about as many each.
+        """Train on rows, with one optimizer step per mini-batch. Each holds whole groups, equally many or one more.
 
         A mini-batch without any gradient (all advantages 0, no KL, not `Loss.trains_ties`) takes no step. scores: also
         return the rows' log-probs before the update.

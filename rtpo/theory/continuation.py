@@ -1,4 +1,4 @@
-"""Theorem 3: weights and returns of the siblings that RTPO trains on, and their exact values."""
+"""Theorem 3: importance weights and returns of the siblings that RTPO trains on, and their exact values."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -113,9 +113,9 @@ def lines(settings: ContinuationSettings) -> Iterator[dict[str, Any]]:
 def weight_line(mdp: MDP, phase: Phase) -> dict[str, Any]:
     """Measure the weights w of the turns after k in a phase. E[w] is 1, so their variance is the mean of (w - 1)^2."""
     tail_turns = [turn for sibling in phase.siblings for turn in sibling.turns[phase.k + 1 :]]
-    moments = weight_moments(mdp, phase.sampled_by, phase.policy)[phase.k + 1]
-    next_moments = (phase.sampled_by[phase.k] * (mdp.transition @ moments)).sum(-1)
-    exact = np.mean([next_moments[sibling.turns[phase.k].snapshot.state] for sibling in phase.siblings])
+    second_moments = weight_moments(mdp, phase.sampled_by, phase.policy)[phase.k + 1]
+    next_second_moments = (phase.sampled_by[phase.k] * (mdp.transition @ second_moments)).sum(-1)
+    exact = np.mean([next_second_moments[sibling.turns[phase.k].snapshot.state] for sibling in phase.siblings])
     weights = np.array([phase.weights.get(sibling.uid, 1.0) for sibling in phase.siblings])
     squares = (weights - 1) ** 2
     return {

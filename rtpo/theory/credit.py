@@ -17,7 +17,7 @@ from rtpo.theory.tabular import TabularHarness, tasks
 from rtpo.types import Role, TrainRow
 
 TURN = 1
-"""the turn whose advantages are measured: neither the first nor the last"""
+"""the turn whose advantages are measured: not the first, and in Theorem 2a not the last"""
 CHAIN_CONFIG: grpo.GRPOConfig = configured("grpo", training_context="recorded", normalise_std=False)
 
 
@@ -31,7 +31,7 @@ class CreditSettings:
     paths: int = 24_000  # siblings or chains in each measurement
     group_sizes: tuple[int, ...] = (3, 4, 5, 6, 7, 8, 9)
     chains: tuple[int, ...] = (3, 9)  # N, sizes of GRPO's groups
-    least_sigma_v: float = 0.15  # MDPs below this sigma_V or sigma_A are not used
+    least_sigma_v: float = 0.15  # MDPs below this sigma_V or sigma_A (`rtpo.theory.mdps.deviations`) are not used
     least_sigma_a: float = 0.2
     least_cell: int = 300  # a mean of fewer estimates is not recorded
     # 2b: the mean squared errors of RTPO's and GRPO's advantages

@@ -7,7 +7,7 @@ from rtpo.theory.mdp import Table
 
 
 def break_even(turns: float, group_size: int) -> float:
-    """f*, of K turns and groups of G: RTPO's gradient of turn k has less noise than GRPO's if f_k < f*."""
+    """f* for K turns and groups of G: RTPO's gradient of turn k has less noise than GRPO's if f_k < f*."""
     return (group_size - 2) / (1 + turns * (group_size - 1))
 
 

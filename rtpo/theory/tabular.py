@@ -7,7 +7,7 @@ environment answers with the next state:
     c_k = [A + s_0, u_0, A + s_1, u_1, ..., A + s_k],  u_k = [a],  f_k = [A + s_{k+1}]
 
 A context's last id is the state and its length gives the stage, so a context identifies its table row. Nothing is
-stripped, so recorded and flattened contexts have the same ids. State ids are never sampled, and follow the action ids.
+stripped, so recorded and flattened contexts have the same ids. State ids are above all action ids, and never sampled.
 """
 
 from collections.abc import Callable, Iterator, Sequence
