@@ -1,7 +1,7 @@
 """The pool of interpreters behind the Python tool.
 
 A worker is a thread of this process with its own zygote (`rtpo.tools.python.python_child`). It runs one call at a time.
-A call that finds no idle worker starts a new one, up to the number of workers.
+A call is a list of cells (`Reply`). If it finds no idle worker, it starts a new one, up to the number of workers.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ class _Ended(Exception):
 
 
 class Zygote:
-    """An interpreter with its libraries; programs run in forks of it. One thread calls `begin`, then `finish`. Any
-    thread may call `give_up` in between."""
+    """A keeper and its zygote, an interpreter with its libraries; programs run in forks of the zygote. One thread calls
+    `begin`, then `finish`. Any thread may call `give_up` in between."""
 
     def __init__(self, settings: Settings) -> None:
         """Start it. Raises MachineError if the machine lacks something, and _Ended if it does not start."""
@@ -137,7 +137,7 @@ class Pool:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the running zygotes, or of their bubblewrap processes, which end together with them."""
+        """Process ids of the running keepers, or of their bubblewrap processes, which end together with them."""
         return [zygote.process.pid for zygote in list(self._zygotes.values())]
 
     async def run(self, cells: list[str]) -> Reply:

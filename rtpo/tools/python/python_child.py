@@ -248,7 +248,7 @@ class Call:
 
 def main() -> None:
     settings = Settings(**json.loads(sys.argv[1]))
-    # the socket has the descriptor number of the parent process
+    # the socket has the same descriptor number as in the parent process
     inherited = int(sys.argv[2])
     control = socket.socket(fileno=fcntl.fcntl(inherited, fcntl.F_DUPFD_CLOEXEC, 3))
     os.close(inherited)

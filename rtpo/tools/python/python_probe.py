@@ -18,7 +18,7 @@ def findings(secrets: list[str], folders: list[str], environment: list[str], lim
     """The sandbox's faults, one clause each.
 
     secrets: paths that must be hidden. folders: must be read-only. environment: the only variables allowed.
-    limits: `cpu_seconds` and `most_processes` of a program.
+    limits: `cpu_seconds` of a program, and `most_processes` that it may start.
     """
     breaches = []
     if 0 in (*os.getresuid(), *os.getresgid()) or 0 in os.getgroups():

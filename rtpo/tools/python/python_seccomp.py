@@ -1,4 +1,4 @@
-"""The Python tool's seccomp filter lists the system calls that a program may make. It adds to the namespaces.
+"""The Python tool's seccomp filter lists the system calls that a program may make. It is a barrier beside namespaces.
 
 A call that is not listed fails with EPERM. The list leaves out calls that reach:
 
@@ -143,7 +143,7 @@ _STREAMS = (0x00001, 0x00801, 0x80001, 0x80801)
 """SOCK_STREAM with and without its flags; no datagram sockets, which could send to other addresses"""
 _PRLIMIT = (302, 261)
 
-Step = tuple[int, int, int, int]
+Step = tuple[int, int, int, int]  # a BPF instruction: code, steps to skip if true, steps to skip if false, operand
 
 
 def _load(offset: int) -> Step:

@@ -47,8 +47,8 @@ _ROOT_KEEPS = ("CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID")
 
 
 def start(settings: Settings) -> tuple[subprocess.Popen[bytes], socket, IO[bytes]]:
-    """Start a zygote (`rtpo.tools.python.python_child`); returns its process, control socket and stderr. It ends with
-    the thread that calls this.
+    """Start a keeper and its zygote (`rtpo.tools.python.python_child`), which end with the thread that calls this.
+    Returns the process (the keeper's, or its bubblewrap's), the control socket and stderr.
 
     Raises MachineError if the machine lacks what the isolation needs, and OSError if the process does not start.
     """
@@ -147,7 +147,7 @@ def _system_folders() -> list[Path]:
 
 
 def interpreter_folders() -> dict[str, str]:
-    """Folders of the interpreter and its packages, without subfolders of each other, with their paths in the sandbox.
+    """Folders of the interpreter and its packages, none below another, with their paths in the sandbox.
     The path differs only where the sandbox would hide the folder."""
     places: dict[str, str] = {}
     for folder in sorted({sys.base_prefix, str(Path(_interpreter()).parent), *site_folders()}):

@@ -51,7 +51,7 @@ class PythonSettings:
     cpu_seconds: Count = 10  # of each process
     wall_seconds: Annotated[float, Gt(0), Lt(1e6)] = 20.0  # of the whole call
     memory_bytes: Annotated[int, Ge(256 << 20)] = 512 << 20  # address space of a process, libraries included
-    processes: Count = 1  # at once, threads included; 1 means one process with a few threads
+    processes: Count = 1  # processes and threads at once, if more than 1; 1 means one process, with a few threads
     output_characters: Annotated[int, Ge(100)] = 4000  # longer output is cut in its middle
     workers: Count | None = None  # calls at once; null: one per available CPU
     isolation: Literal["namespaces", "limits"] = "namespaces"  # `limits` is weaker (docs/run/tools.md)
@@ -143,8 +143,8 @@ class PythonTool:
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
         """Run `arguments["code"]`. With `session`, first replay the code of the earlier calls and discard their output.
 
-        An earlier call that now ends its process, by a limit, a signal or `os._exit`, is left out. Raises
-        InfrastructureError if the program could not be run, and MachineError if the machine cannot run any.
+        An earlier call that now ends its process, by a signal or `os._exit`, is left out. If it reaches a time limit,
+        this call times out. Raises InfrastructureError if the program could not be run, MachineError if none can be.
         """
         program, settings = _program(arguments), self.settings
         if not program.strip():
