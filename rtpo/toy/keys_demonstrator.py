@@ -1,4 +1,4 @@
-"""An imperfect solver of the toy keys.
+"""An imperfect solver of the toy keys (`rtpo.envs.toy.keys` tells the rules).
 
 It asks the right person most of the time, but has wrong habits at some crossings and at the chest. There its most
 likely choice is a wrong person. A greedy model that imitates the solver is wrong there too. So a policy of lower

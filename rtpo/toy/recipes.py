@@ -31,11 +31,11 @@ class Recipe:
     settings: WarmStart
     demonstrate: Callable[..., Awaitable[Demonstration]]  # plays an episode: (task, env, rng, max_turns)
     max_turns: int  # K
-    turns: int  # least mean number of turns of a demonstration; decides how many episodes to play
+    turns: int  # demonstrations have at least this mean number of turns; decides how many episodes to play
     words: tuple[str, ...] = TOY_WORDS  # all words of demonstrator and environment, in the order of their ids
     architecture: Mapping[str, Any] = field(default_factory=lambda: ARCHITECTURE)
     starts: tuple[str, ...] = ()  # shipped models to start from (the seed chooses one); empty: random weights
-    decided: Mapping[str, Settings] = field(default_factory=dict)  # by name, task settings to measure the turns with
+    decided: Mapping[str, Settings] = field(default_factory=dict)  # task settings by name, for `measure_turns`
 
 
 def recipes() -> dict[str, Recipe]:

@@ -14,7 +14,7 @@ FILE = "warm_start.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStart:
-    """The settings of one warm start. Models learn to copy late in a cycle; a second cycle makes copying reliable."""
+    """The settings of one warm start. Models learn late in a cycle to copy from their context, reliably in a second."""
 
     steps: int  # optimizer steps per cycle; in each cycle the learning rate rises and then falls to 0
     cycles: int  # each with a new optimizer
@@ -28,7 +28,7 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What was measured on held-out problems, each played once with past thinking stripped."""
+    """What was measured on held-out problems, each played once per decoding, with past thinking stripped."""
 
     problems: int
     sampled_success: float  # share of problems solved at temperature 1
@@ -46,7 +46,7 @@ class TurnRecord:
     problems: int
     paths: int  # of each problem
     deviation: float  # the return's standard deviation within a problem
-    left: list[float]  # f_k
+    left: list[float]  # f_k, the share of the return's variance that turn k and later turns cause
     reached: list[float] | None = None  # this and the next two as in `TurnMeasures`
     ties: list[float] | None = None
     recurring: list[float] | None = None

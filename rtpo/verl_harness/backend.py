@@ -41,12 +41,12 @@ POOL = "policy"
 WARM_LENGTHS = (24, 96, 384, 1024)
 """row lengths for warming up. The first fits one FlexAttention block of 128 nodes, others need more and more blocks"""
 
-# hides what torch logs once per process for nested tensors: that a function has another name
+# hides torch's notice about a renamed function, which nested tensors cause once per process
 logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
 
 
 class VerlBackend:
-    """`rtpo.engines.backend.Backend` on verl's worker group, checkpoint manager and rollout servers."""
+    """`rtpo.engines.backend.Backend`, which explains the parameters, on verl's workers, checkpoint manager and servers."""
 
     def __init__(self, settings: DictConfig, *, with_reference: bool) -> None:
         self._settings = settings

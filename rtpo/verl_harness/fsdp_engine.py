@@ -5,8 +5,8 @@ through `actor_rollout_ref.model.external_lib`.
   row whole and mixes lengths in a micro-batch. The padding to the longest row can exceed `ppo_max_token_len_per_gpu`
   tokens by far. verl refuses a row of more tokens than this limit.
 - Log-probs, entropies and the output layer are computed for trained ids only; other ids have 0. Without verl's fused
-  kernels the output layer is computed in chunks (`rtpo.core.output_layer`), which saves memory. All logits at once
-  exist only for models that may change them after this layer.
+  kernels the output layer is computed in chunks (`rtpo.core.output_layer`), which saves memory. All logits are held
+  at once only for models that may change them after this layer.
 - A schedule keeps its last learning rate after its end, since a run's last updates may come later. verl's cosine would
   rise again. The learning rate reported for a step is the one that it used; verl reports the next step's.
 - The output layer is part of the model's outermost FSDP group. verl gives an untied output layer its own group. The
@@ -47,7 +47,7 @@ def micro_batches(data: TensorDict, *arguments: Any, **named: Any) -> tuple[Any,
 
 
 def tree_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-    """In place of verl's: the model's inputs for the trees of a micro-batch's rows, and which outputs are read."""
+    """In place of verl's: the model's inputs for the trees of a micro-batch (`forest`), and which outputs are read."""
     if not _is_dealt(micro_batch):
         return _verl_inputs(engine, micro_batch)
     temperature = tu.get_non_tensor_data(micro_batch, "temperature", default=None)

@@ -50,14 +50,14 @@ VLLM_ON_CPU = {
 RAY_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads would slow whatever else the machine does
     "TOKENIZERS_PARALLELISM": "false",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # an actor without GPUs keeps CUDA_VISIBLE_DEVICES
 }
 
 TOKEN_SOURCES = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 """environment variables that set Ray's authentication; without them a run makes its own token"""
 
 _started: tuple[Any, ...] | None = None
-"""the machine that this process started Ray with, from the profile"""
+"""the profile's values that this process started Ray with"""
 _open: "tuple[dict[str, Any], VerlBackend] | None" = None
 """the settings that the live backend cannot change, and the backend"""
 
@@ -173,8 +173,8 @@ def _gpu_pins(file: str) -> dict[str, str]:
 
 
 def start_ray(profile: ProfileConfig) -> None:
-    """Start Ray on this machine, or join the cluster that RAY_ADDRESS names. A later call restarts Ray only for
-    another machine. A Ray that is started here listens only on the loopback address.
+    """Start Ray on this machine, or join the cluster that RAY_ADDRESS names. A Ray started here listens only on the
+    loopback address. A later call restarts Ray if the profile's platform, processes, nodes, CPUs or threads differ.
 
     Raises MachineError, also for packages of a GPU profile that are not the pinned ones.
     """

@@ -91,7 +91,7 @@ class AgentWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)  # type: ignore[attr-defined]
     def start(self) -> None:
-        """Build model, optimizer and rollout adapter, and train with `row_loss`."""
+        """Build model, optimizer and rollout adapter, and set `row_loss` as the loss of training."""
         # starts the process group before verl would: verl ignores the timeout in its settings, and on a CPU asks for
         # "cpu:gloo,cpu:gloo", which torch refuses
         is_cpu = get_device_name() == "cpu"

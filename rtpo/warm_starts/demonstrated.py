@@ -1,4 +1,4 @@
-"""Packs a demonstrated episode into one training row. The trunk is the last context, and each reply is a branch.
+"""Packs a demonstrated episode as a tree into one row. The last turn's context is the trunk, each reply a branch.
 
 Contexts have no past thinking. So a row holds each reply twice, except the last. The reply's branch holds the whole
 reply, and is trained. The trunk holds the reply without thinking, as later turns see it.

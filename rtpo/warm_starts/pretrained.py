@@ -57,7 +57,7 @@ class ModelSource:
 
     model: Any  # in float32
     tokenizer: Any
-    dtype: torch.dtype  # of the source's weights, and of the weights that `prepare` writes
+    dtype: torch.dtype  # of the weights that `prepare` writes
     name: str  # of the model's folder under data/models
     origin: dict[str, str]  # where the model is from, such as repository and revision
     licence: str  # as the source states it, or `unknown`
