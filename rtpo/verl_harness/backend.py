@@ -46,7 +46,7 @@ logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
 
 
 class VerlBackend:
-    """`rtpo.engines.backend.Backend`, which explains the parameters, on verl's workers, checkpoint manager and servers."""
+    """`rtpo.engines.backend.Backend`, which explains parameters, on verl's workers, checkpoint manager and servers."""
 
     def __init__(self, settings: DictConfig, *, with_reference: bool) -> None:
         self._settings = settings
