@@ -77,8 +77,8 @@ def fork_boundaries(chains: Group, turns: Sequence[int]) -> list[Boundary]:
 
 
 def best_fork_turn(groups: Sequence[Group]) -> int | None:
-    """The turn where forks remove the most noise from baselines. None if all returns are equal, or if no graded fork
-    has a graded parent.
+    """The turn where forks remove the most noise from baselines. None if the chains of each prompt have equal returns,
+    or if no graded fork has a graded parent.
 
     Let f_t be the share of a return's variance that arises after S_t (docs/results/theory.md). It is estimated as the
     variance between a fork and its parent over the variance between a prompt's chains. The turn chosen has the largest
@@ -104,7 +104,7 @@ def best_fork_turn(groups: Sequence[Group]) -> int | None:
 
 
 def anchored_credit(group: Sequence[Rollout], config: AnchoredConfig) -> list[list[float]]:
-    """A_k = (R - B(S_k)) / the group's scale, for each turn that a path sampled itself; a list for each path."""
+    """A_k = (R - B(S_k)) / `group_scale`, for each turn that a path sampled itself; a list for each path."""
     scale = group_scale([path.reward for path in group], config.normalise_std)
     return [
         [(path.reward - baseline) / scale for baseline in baselines(path, group, config)[path.start_k :]]

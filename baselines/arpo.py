@@ -52,7 +52,7 @@ class Prompt:
 
 
 Sampled = tuple[Rollout, float | None]
-"""a path whose last turn was just sampled, and the entropy of its first turn; None if both are the same turn"""
+"""a path whose last turn was just sampled, and the entropy of its first own turn; None if that is the same turn"""
 Start = tuple[Boundary, float | None]
 """a boundary, and the entropy of the first turn of the path that goes on from it; None for a new path"""
 

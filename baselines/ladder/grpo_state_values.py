@@ -58,7 +58,7 @@ def train(harness: Harness, rows: Sequence[TrainRow], config: StateValuesConfig)
 
 
 def state_credit(harness: Harness, groups: Sequence[Group], config: StateValuesConfig) -> Credit:
-    """A_k = (R - V(S_k)) / the group's scale; V(S_0) is the group's mean, as in GRPO. The advantage is 0
+    """A_k = (R - V(S_k)) / `group_scale`; V(S_0) is the group's mean, as in GRPO. The advantage is 0
     if no continuation could be graded."""
     boundaries = shared_boundaries(groups, range(1, harness.max_turns))
     continued = continuations(harness, boundaries, config)
@@ -86,7 +86,7 @@ def state_credit(harness: Harness, groups: Sequence[Group], config: StateValuesC
 
 def fresh_rows(harness: Harness, groups: Sequence[Group], k: int, config: StateValuesConfig) -> list[TrainRow]:
     """Rows of turn k: for each chain one continuation of its S_k, against the mean return of the other continuations.
-    The scale is that of the chain's group, so a tied group stays tied."""
+    The divisor is the `group_scale` of the chain's group, so a tied group stays tied."""
     scale = {
         chain.uid: group_scale([each.reward for each in group], config.normalise_std)
         for group in groups

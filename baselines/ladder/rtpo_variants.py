@@ -21,7 +21,7 @@ class RTPOVariantsConfig(AlgorithmConfig):
     forked: share of a data step's boundaries that are forked, drawn anew in each step; 1 forks all.
     order: `reverse` and `forward` update each turn by itself, from the last or from the first, on siblings of the
         newest weights. `together` updates all turns at once, on siblings of the weights at the step's start. Its
-        objective is the sum of the turns' objectives.
+        objective is the mean of the turns' objectives.
     """
 
     trunks: int
@@ -54,8 +54,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: RTPOVariantsConfig) ->
 def draw_share(
     boundaries_by_turn: Mapping[int, Sequence[Boundary]], share: float, rng: np.random.Generator
 ) -> dict[int, list[Boundary]]:
-    """Draw `share` of every turn's boundaries. All boundaries of a turn are equally likely, so `share` does not change
-    an update's expectation. If a turn's share is below one boundary, some steps leave the turn out."""
+    """Draw `share` of every turn's boundaries, each equally likely. So `share` does not change the expected gradient of
+    a turn's update. If a turn's share is below one boundary, some steps leave the turn out."""
     ends = np.cumsum([len(boundaries) for boundaries in boundaries_by_turn.values()])
     total = max(1, int(share * int(ends[-1])))
     counts = np.diff(np.floor(ends * total / ends[-1] + rng.random()).astype(int), prepend=0)
