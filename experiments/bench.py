@@ -206,7 +206,7 @@ class RecordingHarness(AgentHarness):
 
 
 class RowByRow:
-    """A backend that scores and trains every row by itself. It has no reference policy: toy tasks have no KL term."""
+    """A backend that scores and trains every row by itself. It leaves `reference` as it is: toy tasks have no KL."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend

@@ -177,8 +177,8 @@ def pack_rows(rows: list[Ids]) -> Packed:
     lengths = np.array([len(row) for row in rows], np.int32)
     trained = THOUGHT_TOKENS + COMMAND_TOKENS
     mask = np.concatenate([np.arange(length) >= length - trained for length in lengths])
-    indicator = mask.astype(np.float32)
-    return Packed(np.concatenate(rows), lengths, mask, indicator, indicator / indicator.sum(), None)
+    advantage = mask.astype(np.float32)  # 1 on trained ids
+    return Packed(np.concatenate(rows), lengths, mask, advantage, weight=advantage / advantage.sum(), old_logprobs=None)
 
 
 def peak() -> float:

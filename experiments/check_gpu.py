@@ -103,7 +103,7 @@ def network(source: Shape | Path, precision: torch.dtype, device: str) -> Any:
 
 
 def logprobs(model: Any, rows: Sequence[Ids], masks: Sequence[np.ndarray], trees: Sequence[int], shift: int) -> Tensor:
-    """Log-probs of the trained ids, [trained], computed as in the trainer."""
+    """Log-probs of the trained ids, [trained], as in the trainer (`rtpo.core.trees.Forest`). trees: each row's tree."""
     device = model.device
     tree = forest(rows, masks, trees, multiple=BLOCK if device.type == "cuda" else 1)
     ids, depth, nodes, labels, read = (
@@ -176,7 +176,7 @@ def equality(device: str, source: Shape | Path, sizes: Sequence[tuple[int, int]]
 
 
 def kernels(device: str, deadline: float) -> Iterator[Line]:
-    """Count the kernels that torch compiles for SHAPES shapes. 1 to KERNELS // 2 are right. Raises TimeoutError."""
+    """Count the kernels that torch compiles for SHAPES shapes. Right: 1 to half of KERNELS. Raises TimeoutError."""
     torch._dynamo.reset()
     counters.clear()
     model, rng = network(SMALL, torch.bfloat16, device), np.random.default_rng(1)

@@ -83,8 +83,8 @@ def run_element(launch: LoadedExperiments, index: int, stop: StopRequest) -> Non
 
 
 def free_disk(element: Element, keep: str) -> None:
-    """Delete the saves of a finished run of this experiment, unless another experiment reads them. keep: `save` deletes
-    nothing, `weights` exports the policy first."""
+    """Delete the saves of a finished run, unless another experiment owns the run or reads its saves. keep: `save`
+    deletes nothing, `weights` exports the policy first."""
     run, folder = element.run, RunFolder(element.run.folder)
     if keep == "save" or element.owner or not folder.is_finished:
         return
@@ -168,7 +168,7 @@ def stop(experiment: str, overrides: Sequence[str]) -> int:
 
 
 def run_one(launch: LoadedExperiments, index: int) -> None:
-    """Run the element of an array job. Raises ConfigError for an index out of range."""
+    """Run one element. In an array job, check its progress too. Raises ConfigError for an index out of range."""
     count = len(launch.elements)
     if not 0 <= index < count:
         raise ConfigError(f"index is {index}: {launch.name} has elements 0 to {count - 1}.")

@@ -6,7 +6,7 @@
     python experiments/minimal.py --model FOLDER --env textworld --rate 2e-5    RTPO of a language model on text games
 
 A data step has a phase for each turn, from the last to the first: `rtpo_step`. Phase k plays siblings from S_k, the
-state before turn k, and trains their turn k. The paper's KL is left out. All runs on the CPU.
+state before turn k, and trains their turn k. The paper's KL is left out. Everything runs on the CPU.
 """
 
 import argparse

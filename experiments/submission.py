@@ -23,8 +23,8 @@ TABLES_MINUTES = 30
 
 
 def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) -> None:
-    """Check all elements, also by SLURM's own test, and submit the incomplete ones as an array job. A second job then
-    makes the tables. Raises ConfigError, MachineError."""
+    """Check all elements, also by SLURM's own test, and submit the incomplete ones as an array job, but none whose run
+    another experiment must train first. A second job then makes the tables. Raises ConfigError, MachineError."""
     check(launch)
     elements, resources = launch.elements, launch.first.resources
     needed = elements[0].run.profile.required_cpus
@@ -40,8 +40,8 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
             f"{launch.name} reads {counted(len(runs), 'run')} of {owner} ({', '.join(dict.fromkeys(runs))}): submit "
             f"{owner} too, and {launch.name} again once it is finished, for what is left to evaluate"
         )
-    waiting = [index for index in launch.incomplete if index not in owners]
-    if not waiting:
+    ready = [index for index in launch.incomplete if index not in owners]
+    if not ready:
         complete_all = f"all of {counted(len(elements), 'element')} complete"
         left = f"{counted(len(owners), 'element')} left to other experiments" if owners else complete_all
         print(f"{launch.name}, profile {launch.first.profile}: {left}")
@@ -52,12 +52,12 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
     array = sbatch(
         *job,
         f"--job-name={launch.name}",  # by which `following.jobs_of` knows it
-        f"--array={','.join(map(str, waiting))}" + (f"%{launch.first.at_once}" if launch.first.at_once else ""),
+        f"--array={','.join(map(str, ready))}" + (f"%{launch.first.at_once}" if launch.first.at_once else ""),
         f"--output={launch.logs}/%A_%a.log",
         *script,
         ray_gpus=elements[0].run.profile.processes,
     )
-    folders = {str(index): elements[index].run.folder for index in waiting}
+    folders = {str(index): elements[index].run.folder for index in ready}
     following.note_jobs(launch.logs, array, folders)
     tables = [sys.executable, str(PROJECT / "experiments" / "launch.py"), "tables", pattern, *overrides]
     tables_job = sbatch(
@@ -71,7 +71,7 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
     )
     done = len(elements) - len(launch.incomplete)
     complete = f"; {done} of {len(elements)} are complete" if done else ""
-    sent = counted(len(waiting), "element")
+    sent = counted(len(ready), "element")
     print(f"{launch.name}, profile {launch.first.profile}: {sent} submitted as job {array}{complete}")
     print(
         f"each element: {counted(resources.nodes, 'node')} with {counted(resources.gpus, 'GPU')}, "

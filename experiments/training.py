@@ -53,7 +53,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
             if save:
                 harness.load(save.folder, save.state["harness"])
                 print(f"resuming {folder.path} after {counted(harness.ledger.rollouts, 'rollout')}")
-            # tracking up to this count is kept; an unfinished step was not tracked, so its own count is excluded
+            # tracking up to this count stays. An unfinished step (span) is tracked later, at the ledger's count or more
             resumed_at = ledger.rollouts - (state["progress"].span is not None) if state else None
             with closing(Tracking(config, folder, tracker, resumed_at)) as track:
                 with stop.listening(config.save.grace), disk_errors(folder.path):
