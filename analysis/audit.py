@@ -86,7 +86,7 @@ def tool_table(folder: Path, first: int) -> Table:
     with_calls = frame[frame["attempted"] > 0]
     if with_calls["programs"].isna().any():
         raise DataError(f"{folder} was made before evaluations kept an audit: evaluate again.")
-    audited = frame.assign(success=frame["success"].fillna(0.0))
+    audited = frame.assign(success=frame["success"].fillna(0.0))  # an ungradable answer counts as wrong
     answer_first = with_calls["answer_first"].sum() if "answer_first" in with_calls else 0
     shares = {
         "Python programs that parse": (with_calls["valid_programs"].sum(), with_calls["programs"].sum()),

@@ -13,8 +13,8 @@ from dataclasses import MISSING, dataclass, fields
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestFields:
-    """What `runs` copies from a run's manifest. A run that has not ended has only the fields that its configuration
-    gives; the others are None."""
+    """What `runs` copies from a run's manifest. A run that has not ended has only experiment, label, seed, profile and
+    steps; the others are None."""
 
     experiment: str
     label: str  # the configuration's name in tables
@@ -25,7 +25,7 @@ class ManifestFields:
     rollout_context: str
     training_context: str
     model: str
-    model_sha256: str  # JSON: checksum by file
+    model_sha256: str  # JSON: checksum by file; null before the end
     steps: int  # data steps
     policy_version: int  # updates with an optimizer step
     wall_seconds: float  # training and evaluation
@@ -69,7 +69,7 @@ class StepRow:
     sampled_rollouts: int | None  # in this step, like sampled_turns and sampled_tokens
     sampled_turns: int | None
     sampled_tokens: int | None
-    success_rollouts: int | None = None  # graded rollouts of the step's first call
+    success_rollouts: int | None = None  # graded rollouts among the step's first paths
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Runs as pandas frames, from their folders under results/ or from the Parquet files of finished studies.
 
-    frames = load(Path("results", "reference"))     every finished run below a folder
+    frames = load(Path("results", "reference"))     the finished runs of a folder
     for label, group in groups(frames).items():     a configuration: its runs, by experiment and seed
 
 analysis/columns.py lists the columns: `runs` has a row per run, `steps` per update, `answers` per sample of a question,
@@ -105,8 +105,8 @@ def _questions(frames: Frames) -> pd.DataFrame:
 
 
 def load(*folders: Path) -> Frames:
-    """Every finished run below these folders, from Parquet files or run folders. Raises DataError for damaged or
-    changed records, and for folders without a run."""
+    """Every finished run in run folders at most two levels below these folders, and in Parquet files at any depth.
+    Raises DataError for damaged or changed records, and for folders without a run."""
     loaded = [frames for folder in folders for frames in _below(folder)]
     if not loaded:
         raise DataError(f"{' and '.join(map(str, folders))}: no finished run. Give a folder of run records.")
@@ -192,7 +192,7 @@ def _read_parquet(folder: Path, _sums: str) -> Frames:
 def keep(frames: Frames, folder: Path) -> Frames:
     """Add runs to the Parquet files of a folder; runs already in it stay unchanged. Returns all runs. Raises
     MachineError if the disk fails; the earlier files are then unchanged."""
-    # an interrupted replacement is completed first; then all new files are written before one replaces an old file
+    # an interrupted replacement is completed first; then all new files are written before any replaces an old file
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder)
@@ -231,10 +231,10 @@ def _replace(folder: Path) -> None:
 
 
 def groups(frames: Frames) -> dict[str, Frames]:
-    """Runs by label, in the order of `analysis.looks`; those of a label by experiment and seed.
+    """Runs by label. Methods are in the order of `analysis.looks`, labels of a method in that of their fields' values.
 
-    The runs of a label have the same configuration, except for OWN_SETTINGS. Raises DataError if they differ
-    in another field or in the model's weights, and if two runs of a label and experiment share a seed.
+    The runs of a label are in order of experiment and seed. Their configurations are the same but for OWN_SETTINGS.
+    Raises DataError if they differ otherwise or in the model's weights, and if two of an experiment share a seed.
     """
     runs = frames.runs.sort_values(["experiment", "seed"])
     by_label = {label: runs[runs["label"] == label] for label in styles(runs["label"].unique())}

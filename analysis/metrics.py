@@ -179,8 +179,8 @@ def curve_over_runs(group: Frames, key: str) -> pd.DataFrame:
 
 
 def training_success(group: Frames) -> pd.DataFrame:
-    """`curve_over_runs` of success. For a single run, `low` and `high` are Wilson's interval over the graded rollouts
-    of each step's first call, if the records count them."""
+    """`curve_over_runs` of success. For a single run, `low` and `high` are Wilson's interval over the graded first
+    paths of each step, if the records count them."""
     curve = curve_over_runs(group, "success")
     if len(group.names) > 1 or "success_rollouts" not in group.steps:
         return curve

@@ -26,8 +26,8 @@ SHORT = ("method", "seeds", "rollouts", "before", "after", "greedy_before", "gre
 BEST = ("after", "greedy", "paper", "gain")
 """columns whose best mean is bold, if its interval lies above the others"""
 ABLATIONS, BASES = "ablations_", ("main_table_", "drift_")
-"""prefixes of experiments, before <profile>_<task>: of the ablations, and of the experiments whose configurations they
-change"""
+"""beginnings of experiments' names; <profile>_<task> follows. ABLATIONS: of experiments that change configurations.
+BASES: of those that have the configurations unchanged"""
 CONTEXTS = ["rollout_context", "training_context"]
 CAPTION = "Success in percent; brackets: 95 % intervals (docs/results/metrics.md)."
 TOY = "; toy scale, not the paper's results"

@@ -172,8 +172,8 @@ def verdict(
 
     Above: supported if the whole interval is above `claimed`, contradicted if it is below, otherwise undecided. Equal:
     contradicted if the interval, widened by `slack`, excludes `claimed`; undecided if its half-width exceeds `width`
-    (default: `slack`); otherwise supported. Without an interval the mean is used. A claim with fewer than LEAST_RUNS
-    `runs` is undecided.
+    (default: `slack`); otherwise supported. Without an interval, above is undecided, and equal is judged by the mean. A
+    claim with fewer than LEAST_RUNS `runs` is undecided.
     """
     if result is None or isnan(result.mean) or (runs is not None and runs < LEAST_RUNS):
         return UNDECIDED

@@ -29,7 +29,7 @@ Summary = dict[str, Any]
 def summarise(lines: Sequence[Mapping[str, Any]], ks: Sequence[int]) -> Summary:
     """The numbers of an evaluation, from its lines in any order.
 
-    pass@1, passes, reward and qa are means over questions, where each question counts with its mean over samples.
+    pass@1, pass@k, pass^k, reward and qa are means over questions: reward and qa of each question's mean over samples.
     ungradable_share, generated_tokens, turns, cut and seconds are means over samples. Other numbers are counts. A
     number without a value is None, and `notes` says why.
     """

@@ -30,8 +30,8 @@ Columns = tuple[SampledPath, SampledPath, SampledPath]
 
 
 def uneven_siblings(run: RecordedRun) -> Iterator[Columns]:
-    """The trunk, the best and the worst sibling of each turn after the first whose siblings have unequal rewards. Short
-    games come first."""
+    """For each turn k > 0 whose siblings have unequal rewards: the trunk, the best sibling and the worst. Short games
+    come first."""
 
     def reward(path: SampledPath) -> float:
         return path.reward or 0.0

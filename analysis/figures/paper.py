@@ -149,7 +149,7 @@ def _ratio_by_turn(frames: Frames) -> pd.DataFrame:
 
 
 def success(source: Source) -> Figure:
-    """Sampled held-out success against tokens and seconds, one row per task. All runs have the same rollouts."""
+    """Sampled held-out success against tokens and seconds, one row per task. Runs have equal budgets of rollouts."""
     rows, panels = source.rows(*FURTHER_LABELS), []
     tokens, seconds = (("k", 1e-3), ("seconds", 1.0)) if source.profile == "toy" else (("M", 1e-6), ("hours", 1 / 3600))
 

@@ -122,7 +122,7 @@ def walk_turns() -> pd.DataFrame:
 
 
 def key_turns() -> pd.DataFrame:
-    """What the turns of the toy keys decide before training, the mean over its warm starts."""
+    """What turns of the toy keys decide before training: means of `rtpo.toy.variance.TurnMeasures` over warm starts."""
     records = [read_record(folder) for folder in sorted((PROJECT / "rtpo" / "toy").glob("warm_start_keys*"))]
     measured = [record.decided["keys"] for record in records if record.decided]
     titles = {"left": "f", "reached": "Paths that reach it, %", "ties": "Ties, %", "recurring": "Recurring, %"}
@@ -135,7 +135,7 @@ def key_turns() -> pd.DataFrame:
 
 
 def bench(name: str) -> pd.DataFrame:
-    """The medians of a record of experiments/bench.py in results/reference_bench, as tokens a second or GiB."""
+    """The medians of a record of experiments/bench.py in results/reference_bench, `ms a token` as tokens a second."""
     record = json.loads((PROJECT / "results" / "reference_bench" / f"{name}.json").read_bytes())
     rows = []
     for case in record["cases"]:

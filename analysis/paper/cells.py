@@ -39,7 +39,7 @@ class CellEntry:
     column: str
     metric: str = ""  # a key of metrics.yaml, over the episodes that the fields below choose
     formula: str = ""  # of other cells: a column of the same row, or row.column
-    setting: str = ""  # a field of the launchers' configuration or, after `evaluate.`, of configs/evaluate.yaml
+    setting: str = ""  # a field of the launchers', of configs/evaluate.yaml after `evaluate.`, or rollouts_per_prompt
     not_measured: str = ""  # why there is no number
     experiment: str = ""  # the runs are results/<experiment>_<profile>_<task>/<label>-seed<seed>/
     task: str = ""  # a role in the paper, such as math; `launch.tasks` of the profile has the task of each role

@@ -21,7 +21,7 @@ from analysis import stats
 from analysis.stats import SAME, Interval
 
 RUNS = "runs"
-"""name of the units where a run has one number, such as hours: the unit is the run"""
+"""name of the units of a number that a run has once, such as hours: the units are runs"""
 SLOPES: Mapping[np.ufunc, Callable[[np.float64, np.float64], tuple[Any, Any]]] = {
     np.add: lambda a, b: (1, 1),
     np.subtract: lambda a, b: (1, -1),

@@ -41,8 +41,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "count": lambda points, whole: Fraction(round(points * whole / 100)),
     "grid": lambda points, whole: nearest(points / 100, whole) * 100,
 }
-"""share, relative: in percent. count: `points` percent of `whole`, rounded to a whole number. grid: the percentage of
-that number. nearest, count and grid take exact numbers only."""
+"""share, relative: in percent. count: `points` percent of `whole`, rounded to a whole number. grid: that whole number
+in percent of `whole`. nearest, count and grid take exact numbers only."""
 
 
 def evaluate(formula: str, value_of: Callable[[str], Any]) -> Any:

@@ -57,7 +57,7 @@ UNITS = {name: metric.unit for name, metric in METRICS.items()} | RUN_METRICS
 
 
 def episodes(answers: pd.DataFrame) -> pd.DataFrame:
-    """A row of `answers` or of training paths as an episode. A unit is a question; in training, a prompt of a step."""
+    """Rows of `answers` or of training paths, as episodes. A unit is a question; in training, a prompt of a step."""
     frame = answers.rename(columns=RENAMED | {f"qa_{name}": name for name in QA}).reset_index(drop=True)
     if "parent" in frame:
         frame["unit"] = frame["step"].astype(str) + " " + frame["unit"]

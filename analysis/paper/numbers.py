@@ -57,7 +57,7 @@ class Check:
 
     Names in a formula:
 
-        pass_at_1                   another cell: with `columns` of the same row, with `rows` of the same column
+        pass_at_1                   another cell: of the same row if `columns` is set, of the same column if `rows` is
         this                        the cell itself
         ROW, COLUMN                 the keys of the cell, as in table.ROW.COLUMN
         table.row.column            any cell; a dash in the table's name is written as an underscore

@@ -217,8 +217,8 @@ def _chosen(frame: pd.DataFrame, where: Mapping[str, str], cell: Cell) -> pd.Dat
 
 
 def run_estimate(name: str, group: Frames) -> Estimate:
-    """One of RUN_METRICS over runs. The zero-advantage rate is over rows, since the frames do not count groups; its
-    units are steps. Other metrics have one number per run, so only seeds vary."""
+    """One of RUN_METRICS over runs. The zero-advantage rate weights an update's share of tied groups by its rows, since
+    frames do not count groups; its units are steps. Other metrics have one number per run, so only seeds vary."""
     runs = group.runs.set_index("seed")
     if name == "zero_advantage":
         trained = group.steps[group.steps["rows"] > 0].merge(group.runs[["run", "seed"]], on="run")

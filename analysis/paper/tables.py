@@ -72,8 +72,8 @@ class PaperTable:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """The plan's cells with their `outcome`, their `verdict`, and `why` one of these is missing. Raises DataError
-        for records that are damaged, changed, of another schema, or not comparable."""
+        """The plan's cells with their `outcome`, their `verdict`, and `why` there is no number or comparison. Raises
+        DataError for records that are damaged, changed, of another schema, or not comparable."""
         plan: dict[str, Any] = {str(cell.Index): cell for cell in self.plan.cells.itertuples()}
         rows, outcomes = [], self.records.outcomes(plan)
         for place, cell in plan.items():

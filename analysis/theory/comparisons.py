@@ -1,11 +1,11 @@
-"""The closed forms of the paper's theorems, compared with measurements on tables.
+"""The closed forms of the paper's theorems, compared with measurements on finite MDPs.
 
 A claim is a frame with one row per comparison:
     what                what is measured
     closed              the closed form
     mean, low, high     the measurement; the intervals of a claim hold jointly at 95 % (Bonferroni)
     slack               a tolerance around the closed form
-    scale               an interval wider than RESOLUTION times this is undecided
+    scale               a half-interval wider than RESOLUTION times this is undecided
     inside              whether the interval, widened by the slack, contains the closed form
 
 A claim of equality is supported if all intervals contain their closed forms and none is too wide. A claim of an
@@ -100,7 +100,7 @@ def verdict(frame: pd.DataFrame, above: bool) -> str:
 
 def over_runs(folder: Path, kind: str, variant: str, key: str, family: str | None = None) -> Interval:
     """Mean and interval over seeds and MDPs of a number per run. key: a field of the records; or `below`, optimum minus
-    success; `above`, RTPO's success minus the variant's; `share`, the share of optimal decisions."""
+    success; `above`, success of RTPO (`reverse_fresh`) minus the variant's; `share`, the share of optimal decisions."""
     frame = select(1, folder, kind)
     frame = frame if family is None else frame[frame["family"] == family]
     below, share = frame["optimum"] - frame["success"], frame["agreeing"] / frame["decisions"]
@@ -177,7 +177,7 @@ def factors(folder: Path) -> pd.DataFrame:
 
 def contaminations(folder: Path) -> pd.DataFrame:
     """Theorem 2a: the slope of a chain's estimate on the value of its state; then the mean estimate of each state,
-    which the closed form puts at (N-1)/N (V(S) - R)."""
+    which the closed form puts at (N-1)/N (V(S) - mean R)."""
     slopes: list[Row] = []
     cells: list[Row] = []
     for row in select(2, folder, "contamination").to_dict("records"):

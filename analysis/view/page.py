@@ -22,7 +22,7 @@ CALL = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 BROKEN = "\ufffd"
 """a decoder's text for an incomplete character"""
 MOST_TOKENS = 8
-"""of one character"""
+"""the most tokens that one character may take"""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def passages(chat: ChatFormat, output_ids: Sequence[int]) -> list[ReplyPassage]:
 def pieces(ids: Sequence[int], first: int, last: int, decode: Callable[[Sequence[int]], str]) -> list[Piece]:
     """The tokens ids[first:last] in pieces that end where a character ends."""
     result: list[Piece] = []
-    # `context` is the last clean cut; a piece is what its tokens add to the text from there
+    # a piece is what its tokens add to the text from `context`: the start of the piece before, or its end if broken
     context = start = first
     for end in range(first + 1, last + 1):
         known, text = decode(ids[context:start]), decode(ids[context:end])
