@@ -176,7 +176,7 @@ async def _episode(world: EpisodeWorld, plan: Plan, sampling: Sampling) -> Rollo
 
 
 def opening_context(chat: ChatFormat, opening: Opening, task: Task, limits: EpisodeLimits) -> Ids:
-    """c_0. Raises DataError if it is over the prompt limit."""
+    """The opening context c_0. Raises DataError if it is over the prompt limit."""
     context = chat.opening(opening)
     if len(context) > limits.max_prompt_tokens:
         raise DataError(
