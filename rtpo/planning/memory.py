@@ -125,16 +125,6 @@ def host_memory(run: RunConfig, hardware: Hardware) -> float:
     return planning_data().assumptions["process_gib"] * GIB * hardware.gpus + max(start, training)
 
 
-def mask_bytes(run: RunConfig) -> float:
-    """Bytes of the dense attention masks [tokens, tokens] of prefix trees, which only CPUs build. A process has a
-    boolean mask, and for each layer a copy in the model's dtype. With gradient checkpointing it has only one copy."""
-    number_bytes = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
-    layers = model_shape(run.model.name, run.model.path).num_hidden_layers
-    kept = 1 if verl_setting(run, "model.enable_gradient_checkpointing", True) else layers
-    tokens = int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384))
-    return float(run.profile.processes * tokens**2 * (1 + number_bytes * kept))
-
-
 def saves(run: RunConfig) -> Saves:
     """Estimate the disk of a run's saves. A run that does not train saves its parameters once, without Adam's
     moments."""
@@ -168,16 +158,10 @@ def free_space(folder: str) -> tuple[Path, int]:
 def memory_problems(run: RunConfig, hardware: Hardware | None, asked_gib: float) -> list[str]:
     """List the reasons why a run does not fit, a sentence each.
 
-    hardware: the node; None without GPUs, where only the tree masks are checked.
+    hardware: the node; None without GPUs, where nothing is estimated.
     asked_gib: host memory that the run requests of the cluster.
     """
-    if hardware is not None:
-        return [*gpu_problems(run, hardware), *_host_problems(run, hardware, asked_gib)]
-    needed = mask_bytes(run) / GIB
-    if not trains(run) or needed <= asked_gib:
-        return []
-    masks = f"masks of {VERL}actor.ppo_max_token_len_per_gpu nodes take {needed:.0f} GiB on a CPU"
-    return [f"launch.resources.memory_gb is {asked_gib:g}, and {masks}: lower that, or ask for more."]
+    return [] if hardware is None else [*gpu_problems(run, hardware), *_host_problems(run, hardware, asked_gib)]
 
 
 def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:

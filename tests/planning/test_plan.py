@@ -24,7 +24,6 @@ from rtpo.planning.memory import (
     gpu_problems,
     largest_micro_batch,
     longest_row,
-    mask_bytes,
     memory_problems,
     saves,
 )
@@ -126,10 +125,7 @@ def test_what_fits_and_what_does_not() -> None:
     assert saves(element("grpo", "math_paper", "save.keep=3")) == Saves(3 * 12 * parameters, 12 * parameters)
     assert gpu_problems(element("grpo"), A100X8) == []
     assert len(gpu_problems(element("grpo"), ONE_A100)) == 1
-    large = f"{VERL}actor.ppo_max_token_len_per_gpu=65536"
-    assert mask_bytes(toy("grpo")) == 4096**2 * (1 + 3 * 4)
-    assert memory_problems(toy("grpo"), None, 4) == memory_problems(toy("vanilla", large), None, 4) == []
-    assert len(memory_problems(toy("grpo", large), None, 4)) == 1
+    assert memory_problems(toy("grpo", f"{VERL}actor.ppo_max_token_len_per_gpu=65536"), None, 4) == []
 
 
 @pytest.mark.parametrize(
