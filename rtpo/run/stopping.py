@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from tqdm import tqdm
@@ -21,6 +22,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.reason: str | None = None
         self._grace: float | None = None
+        self._heard = Lock()  # is locked by the first signal: another may arrive while that one is handled
 
     @contextmanager
     def listening(self, grace: float | None = None) -> Iterator[None]:
@@ -42,7 +44,7 @@ class StopRequest:
                 signal.signal(number, handler)
 
     def _hear(self, number: int, frame: Any) -> None:
-        if self.reason is None:
+        if self._heard.acquire(blocking=False):
             self.reason = signal.Signals(number).name
             tqdm.write(f"{self.reason}: finishing this phase, then saving (Ctrl-C to stop at once, without saving)")
             if number == signal.SIGTERM and self._grace is not None:
