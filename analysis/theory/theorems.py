@@ -42,7 +42,8 @@ def verdicts(folder: Path = FOLDER) -> pd.DataFrame:
 
 
 def order() -> pd.DataFrame:
-    """Theorem 1: success of trained policies. One improvement: of the policy greedy to the initial action values."""
+    """Theorem 1: success of trained policies. One improvement: success of the policy that is
+    greedy to the initial action values."""
     rows = []
     settings = [*product(["sweep"], [*FAMILIES, None]), ("training", None)]
     for (kind, family), variant in product(settings, VARIANTS):

@@ -109,7 +109,7 @@ def passages(chat: ChatFormat, output_ids: Sequence[int]) -> list[ReplyPassage]:
 def pieces(ids: Sequence[int], first: int, last: int, decode: Callable[[Sequence[int]], str]) -> list[Piece]:
     """The tokens ids[first:last] in pieces that end where a character ends."""
     result: list[Piece] = []
-    # a piece is what its tokens add to the text from `context`: the start of the piece before, or its end if broken
+    # a piece is what its tokens add to the text from `context` on: where the piece before begins, or ends if broken
     context = start = first
     for end in range(first + 1, last + 1):
         known, text = decode(ids[context:start]), decode(ids[context:end])

@@ -50,8 +50,8 @@ class Child:
             raise InfrastructureError(f"{name} did not start; its own message is above.{advice}") from error
 
     def ask(self, request: bytes, seconds: float) -> str:
-        """The child's answer to a request. Raises TimeoutError if the child sends nothing for `seconds`, and EOFError
-        or ConnectionError if it has ended."""
+        """The child's answer to a request: a line with its newline, or nothing to wait for the line that says it is
+        ready. Raises TimeoutError without a byte for `seconds`, and EOFError or ConnectionError if it has ended."""
         self.pipe.settimeout(seconds)
         self.pipe.sendall(request)
         line = b""

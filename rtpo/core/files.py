@@ -101,7 +101,7 @@ def utc_now() -> str:
 
 
 class SizeAndSum:
-    """Size in bytes and SHA-256 of a file's content, updated with each appended line."""
+    """Size in bytes and SHA-256 of a file's content, updated with each part that is added."""
 
     def __init__(self) -> None:
         self.size = 0

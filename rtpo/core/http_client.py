@@ -130,7 +130,7 @@ class Client:
         """when the next request may begin"""
 
     async def _wait_to_begin(self) -> None:
-        """Wait until a request may begin. Requests are evenly spaced. A Retry-After delays no waiting request."""
+        """Wait until a request may begin. Requests are evenly spaced. A Retry-After delays later calls alone."""
         now = time.monotonic()
         start = max(now, self._next)
         self._next = start + self._gap

@@ -25,8 +25,8 @@ NAME = "prefix trees"
 BLOCK = 128
 """nodes in a block of the mask; on CUDA a sequence of trees is padded to a multiple, to have few shapes"""
 KERNELS = 32
-"""most shapes that torch may compile FlexAttention for; tests need fewer than half. `attend` raises beyond it. Beyond
-torch's own limit of 8 (torch._dynamo.config.recompile_limit), torch would compute all pairs of nodes instead"""
+"""most shapes that torch may compile FlexAttention for; tests need fewer than half. It replaces torch's limit of 8
+(torch._dynamo.config.recompile_limit). Beyond a limit torch computes all pairs of nodes, so `attend` raises there"""
 FAMILIES = ("llama", "qwen2", "qwen3")
 """model types whose layers compute plain causal attention through transformers' registry"""
 LENGTH_DEPENDENT = ("dynamic", "longrope")

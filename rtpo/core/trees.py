@@ -153,7 +153,7 @@ class Dealt:
     same number of rows.
 
     source: [ids], each id's place in the given rows laid end to end; -1 in a blank row. lengths: [rows].
-    tree, batch: [rows], the numbers of a row's tree and micro-batch in its rank; ranks have equally many micro-batches.
+    tree, batch: [rows], numbers of a row's tree and micro-batch, distinct in its rank. Ranks have equally many batches.
     nodes: number of computed nodes, without blank rows and padding.
     """
 
@@ -165,6 +165,7 @@ class Dealt:
 
 
 BLANK = 2
+"""ids in a blank row"""
 
 
 def deal(

@@ -102,8 +102,8 @@ class Ledger:
     """A run's counters. Methods change some of them; callers add to the other counters directly.
 
     With a `journal`, each charge is on disk before `charge` returns, so a crash loses no count. Training rollouts
-    outside the budget (`Role.FREE`) have counters of their own. Of the other counters only retries and seconds include
-    them.
+    outside the budget (`Role.FREE`) have counters of their own. Of the other counters retries, seconds
+    and those of the trainer include them.
     """
 
     budget: Budget

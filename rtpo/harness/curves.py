@@ -24,7 +24,8 @@ SPANS: dict[str, range] = {
     "08_15": range(8, 16),
     "16_up": range(16, sys.maxsize),
 }
-"""the turns (or updates of a step) that share a curve, by their part of the curve's key. So a larger K adds no curve"""
+"""the turns (or updates of a step) that share a curve, by the text that stands for them in its key. So a larger K adds
+no curve"""
 Line = Mapping[str, Any]
 Value = float | None | Mapping[str, float | None]
 LARGEST_KEY = "mismatch/engine/largest"
@@ -81,7 +82,8 @@ def step_curves(line: Line) -> dict[str, float]:
 
 
 def evaluation_curves(mode: str, groups: Sequence[Group]) -> dict[str, float]:
-    """Success and mean reward of a held-out evaluation's graded rollouts; empty if none was graded."""
+    """Success and mean reward of a held-out evaluation's graded rollouts; empty if none was graded. mode: name of the
+    decoding, such as `greedy`."""
     measured = outcome([rollout.reward for group in groups for rollout in group if rollout.is_graded])
     named = {"success": measured["success"], "reward": measured["mean_reward"]}
     return {f"evaluation/{mode}/{name}": value for name, value in named.items() if value is not None}

@@ -90,7 +90,7 @@ def run_episodes(
     async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(plan)) for plan in plans]
-        # not returned: asyncio.run would format the result as text, all arrays included, when it restores signals
+        # not returned: at its end asyncio.run formats a result as text, with all arrays in it
         rollouts.extend(task.result() for task in tasks)
 
     try:

@@ -38,7 +38,7 @@ class AgentHarness(StepNotes):
     """`rtpo.verbs.Harness` on a backend.
 
     engine_kl_limit: bound of `mismatch/engine/kl_clipped`, in nats a token. Above it, an update raises StaleEngine if
-        the current weights sampled all its rows: the engine probably holds other weights than it reports.
+        the current weights sampled all rows that diagnostics cover: the engine probably holds other weights.
     samples_per_rollout: each call of `rollout` from tasks keeps this number of rollouts for the records. Rollouts
         forked from kept rollouts are kept too, so trees are complete.
     always_push: push even unchanged weights, so that every synchronisation empties the engine's caches.

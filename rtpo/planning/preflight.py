@@ -47,7 +47,8 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     """List an experiment's problems, a sentence each. Checks files, packages, settings, memory and disk, and changes
     nothing.
 
-    here: also check that this machine can run one element (GPUs, sandbox, servers); the disk must hold only its saves.
+    here: also check that this machine can run one element (GPUs, sandbox, servers). The disk then needs room for the
+        saves of this run alone.
     evaluation: overrides of experiments/evaluate.py.
     """
     from rtpo.verl_harness.session import package_problems, settings_of  # imports Ray

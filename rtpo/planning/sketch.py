@@ -21,7 +21,7 @@ from rtpo.types import Boundary, Floats, Group, Role, Task, TrainRow
 from rtpo.verbs import Loss, Update
 
 TASKS = 16
-"""most tasks of a sketched step, and fewest of a sketch; also the number of states that an episode may begin in"""
+"""most tasks of a sketched step, and fewest of all its steps; also the number of states where an episode may begin"""
 ACTIONS = 4096
 
 
