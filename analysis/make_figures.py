@@ -16,7 +16,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from analysis.figures.fair import gain_figure
+from analysis.figures.gains import gain_figure
 from analysis.figures.paper import FIGURES, Source, profiles
 from analysis.figures.runs import draw_run, draw_training, training_figure
 from analysis.load import experiment, groups

@@ -26,7 +26,7 @@ STYLE = Path(__file__).with_name("style.mplstyle")
 NUMBERS = "Numbers"
 """the text chunk of a PNG with the checksum of its numbers"""
 TOY_SCALE = "Toy-scale runs, not the paper's results."
-TWO_COLUMNS, ONE_COLUMN = 7.2, 3.5
+TWO_COLUMNS = 7.2
 """inches"""
 BAND_ALPHA = 0.1
 NOTE_WIDTH = 144

@@ -1,16 +1,16 @@
 """Run a study of configs/study/: many configurations at equal rollouts, at learning rates chosen on validation
 (docs/results/when.md).
 
-    python experiments/study.py turns rates       every configuration at every rate
+    python experiments/study.py turns rates       the search: every configuration at several rates
     python experiments/study.py turns freeze      write down the chosen rates, and what is predicted of the comparisons
     python experiments/study.py turns core        a part of the plan: its main configurations
     python experiments/study.py turns missing     list the runs that are missing
 
 To resume a part, give the same command again. Several processes can share a part, ideally one on each core: each takes
-runs that no other process holds. Records go to results/<study>/<warm start>/, those of `rates` to
-results/<study>/rates_<warm start>/, and the chosen rates to results/<study>/learning_rates.json. Only configurations
-with a chosen rate are run. If the best rate of a search is the lowest or highest tried, `rates` also runs the next one
-beyond it. --results FOLDER repeats a part in another folder, at the same rates.
+runs that no other process holds. Records go to results/<study>/<warm start>/, or <task>_<warm start>/ for a task that
+the plan defines; `rates_` stands before those of `rates`. Chosen rates go to results/<study>/learning_rates.json. Parts
+other than `rates` run only configurations with a chosen rate. If the best rate of a search is the lowest or highest
+tried, `rates` also runs the next one beyond it. --results FOLDER repeats a part in another folder, at the same rates.
 """
 
 import sys
@@ -63,8 +63,8 @@ def train_part(
 
 
 def chosen(planned: Sequence[PlannedRun], task: str | None, only: str) -> list[PlannedRun]:
-    """The planned runs of one task (None: all) and of the configurations `only`, labels with commas between ("": all).
-    Raises ConfigError for unplanned names."""
+    """The planned runs of a task (None: of all tasks) whose configuration has one of the labels `only`, separated by
+    commas ("": any). Raises ConfigError for unplanned names."""
     labels = only.split(",") if only else []
     for name, typed, known in [
         ("--task", [] if task is None else [task], {run.task for run, _ in planned}),

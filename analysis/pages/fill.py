@@ -2,8 +2,8 @@
 
     <!-- generated:theory.theorems.order -->            a block: the table of `order` in analysis/theory/theorems.py
     <!-- end -->
-    <!--fair.score:The family-->8.4<!--/-->             a slot: the cell of the last column in the row `The family`
-    <!--fair.score:The family | Covered-->4 of 12<!--/-->    a cell by the first cells of its row, then its column
+    <!--study.gains.score turns:size-->4 of 10<!--/-->  a slot: the cell of the last column in the row `size`
+    <!--study.gains.runs turns:Toy keys | RTPO | Runs-->20<!--/-->    by the first cells of its row, then its column
 
 Words after a function's name are its arguments. Marks in a ```markdown example stay unchanged.
 """

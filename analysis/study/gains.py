@@ -1,18 +1,20 @@
-"""What the runs of a study say of its comparisons: the tables of docs/results/when.md.
+"""A study's comparisons, measured on its finished runs: the tables of docs/results/when.md.
 
 The outcome is success at temperature 1, which is what is trained. A difference pairs the runs of the same warm start,
 seed and questions.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 
 from analysis.load import Frames, load
 from analysis.looks import TASKS, title_of
 from analysis.stats import Interval, holm, interval, normal, over_seeds, p_value
-from analysis.study.plan import load_study
+from analysis.study.plan import StudyRun, load_study
 from analysis.study.predictions import CONTROL, Comparison, Prediction, comparisons_of, read_predictions
 from analysis.tables import NO_VALUE, NOT_RUN, number, percent
 from rtpo.run.config import PROJECT
@@ -22,58 +24,61 @@ OUTCOME = "sampled"
 LEAST = 0.03
 """the smallest difference of interest"""
 LEAST_STARTS = 4
-"""fewer warm starts say nothing of others"""
+"""with fewer warm starts, no interval for other warm starts is given"""
 POWER_80 = 0.8416
 """the normal quantile of 80 % power"""
 COST_COLUMNS = {
-    "Rollouts": ("rollouts", 1.0),
     "Generated tokens, k": ("generated_tokens", 1e-3),
     "Trained tokens, k": ("trained_tokens", 1e-3),
     "Optimizer steps": ("optimizer_steps", 1.0),
     "Ties, %": ("ties", 100.0),
-    "Seconds": ("training_seconds", 1.0),
 }
-"""column of `runs` and scale of each column of the table of costs"""
+"""column of `runs` (`ties`: a mean over the steps) and scale of each cost"""
 
 
 @dataclass(frozen=True)
 class Gain:
     """A comparison as it was measured."""
 
-    same_starts: Interval  # for other seeds of the same warm starts
-    other_starts: Interval | None  # for other warm starts; None with fewer than LEAST_STARTS
-    p: float  # of no difference, for the same warm starts; Holm's over the family, in the family
+    same_starts: Interval  # for new seeds on the same warm starts
+    other_starts: Interval | None  # for new warm starts; None with fewer than LEAST_STARTS
+    p: float  # of no difference on the same warm starts; in the family, adjusted by Holm's method
 
     @property
     def verdict(self) -> str:
-        """`above` or `below` if p < 0.05 and the mean is at least LEAST in size, `level` if the interval lies within
-        LEAST of 0, otherwise `undecided`."""
+        """`above` or `below` if p < 0.05 and the mean is at least LEAST in size. `level` if the interval lies within
+        LEAST of 0. Otherwise `undecided`."""
         if self.p < 0.05 and abs(self.same_starts.mean) >= LEAST:
             return "above" if self.same_starts.mean > 0 else "below"
         within = self.same_starts.low > -LEAST and self.same_starts.high < LEAST
         return "level" if within else "undecided"
 
     @property
-    def seen(self) -> float:
-        """The smallest difference that one such comparison alone shows with 80 % power."""
+    def detectable(self) -> float:
+        """The smallest difference that a single comparison with this interval detects with 80 % power."""
         return (self.same_starts.high - self.same_starts.low) / 2 * (1 + POWER_80 / normal())
 
 
-class Records:
-    """The finished runs of a study's parts."""
+class StudyRuns:
+    """The finished runs of a study's parts. places: task, label, warm start and seed of each planned run."""
 
     def __init__(self, name: str) -> None:
         self.study = load_study(name)
-        self.frames: Frames = load(PROJECT / "results" / name)
-        planned = [run for part in self.study.compared_parts for run, _ in self.study.planned(part)]
-        places = [(str(run), run.task, run.label, run.experiment, run.seed) for run in planned]
-        self.places = pd.DataFrame(places, columns=["run", "task", "label", "warm_start", "seed"]).drop_duplicates()
+        self.frames: Frames = load(_folder(name))
+        self.places = _places([run for part in self.study.compared_parts for run, _ in self.study.planned(part)])
 
     def answers(self, mode: str, when: str = "after") -> pd.DataFrame:
         """Success of each question, [(task, label, warm start, seed), question]."""
+        return self._success(mode, when, self.places)
+
+    def searched(self, rate: float) -> pd.DataFrame:
+        """Success of each validation question after the search's runs at a rate, like `answers`."""
+        return self._success(OUTCOME, "after", _places([run for run, tried in self.study.search() if tried == rate]))
+
+    def _success(self, mode: str, when: str, places: pd.DataFrame) -> pd.DataFrame:
         values = self.frames.questions["success"].xs((mode, when), level=("mode", "when"))
         table = values.droplevel(["step", "split"]).unstack("question")
-        joined = table.join(self.places.set_index("run"), on="run", how="inner")
+        joined = table.join(places.set_index("run"), on="run", how="inner")
         return joined.set_index(["task", "label", "warm_start", "seed"]).sort_index()
 
     def curves(self) -> pd.DataFrame:
@@ -82,9 +87,18 @@ class Records:
         return means.join(self.places.set_index("run"), how="inner").set_index(["task", "label", "warm_start", "seed"])
 
 
+def _places(runs: Sequence[StudyRun]) -> pd.DataFrame:
+    places = [(str(run), run.task, run.configuration.label, run.experiment, run.seed) for run in runs]
+    return pd.DataFrame(places, columns=["run", "task", "label", "warm_start", "seed"]).drop_duplicates()
+
+
+def _folder(name: str) -> Path:
+    return PROJECT / "results" / name
+
+
 @cache
-def records(name: str) -> Records:
-    return Records(name)
+def runs_of(name: str) -> StudyRuns:
+    return StudyRuns(name)
 
 
 def paired(table: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
@@ -104,25 +118,26 @@ def family_of(name: str) -> tuple[Comparison, ...]:
 
 
 def exploratory_of(name: str) -> list[Comparison]:
-    """Every other configuration minus exact GRPO, in the plan's order."""
-    places = records(name).places[["task", "label"]].drop_duplicates()
+    """Each configuration minus exact GRPO, in the plan's order, without the comparisons of the family."""
+    places = runs_of(name).places[["task", "label"]].drop_duplicates()
     every = (Comparison(label, CONTROL, task) for task, label in places.itertuples(index=False) if label != CONTROL)
-    family = family_of(name)
-    return [each for each in every if each not in family]
+    judged = {frozenset((each.configuration, each.against, each.task)) for each in family_of(name)}
+    return [each for each in every if frozenset((each.configuration, each.against, each.task)) not in judged]
 
 
 @cache
 def gains(name: str) -> dict[Comparison, Gain]:
     """What was measured of a study's comparisons, for those that have runs."""
-    table, family, measured = records(name).answers(OUTCOME), family_of(name), {}
+    table, family, measured = runs_of(name).answers(OUTCOME), family_of(name), {}
     for comparison in (*family, *exploratory_of(name)):
         differences = paired(table, comparison)
         if len(differences):
             measured[comparison] = _gain(differences)
-    judged = [comparison for comparison in family if comparison in measured]
-    for comparison, p in zip(judged, holm([measured[each].p for each in judged]), strict=True):
-        measured[comparison] = replace(measured[comparison], p=p)
-    return measured
+    # a comparison without runs counts with p = 1, so its runs can only raise the others' p
+    adjusted = holm([measured[each].p if each in measured else 1.0 for each in family])
+    return measured | {
+        each: replace(measured[each], p=p) for each, p in zip(family, adjusted, strict=True) if each in measured
+    }
 
 
 def _gain(differences: pd.DataFrame) -> Gain:
@@ -140,12 +155,27 @@ def _gain(differences: pd.DataFrame) -> Gain:
 
 def family(name: str) -> pd.DataFrame:
     """The family, in points of success at temperature 1, with what was predicted."""
-    predictions, rows = {each.comparison: each for each in read_predictions(PROJECT / "results" / name)}, []
+    predictions, rows = {each.comparison: each for each in read_predictions(_folder(name))}, []
     for comparison in family_of(name):
         predicted, gain = predictions[comparison], gains(name).get(comparison)
         low, high = (number(end, 1, 100, sign=True) for end in (predicted.low, predicted.high))
         covered = NO_VALUE if gain is None else "yes" if is_covered(predicted, gain) else "no"
         rows.append({**_named(comparison), "Predicted": f"{low} to {high}", **_texts(gain), "Covered": covered})
+    return pd.DataFrame(rows)
+
+
+def score(name: str) -> pd.DataFrame:
+    """How many predictions came true, of the measured comparisons. A range without 0 predicts a sign."""
+    measured = gains(name)
+    told = [
+        (each, measured[each.comparison]) for each in read_predictions(_folder(name)) if each.comparison in measured
+    ]
+    signs = [(each.low > 0) == (gain.same_starts.mean > 0) for each, gain in told if each.low > 0 or each.high < 0]
+    sizes = [is_covered(each, gain) for each, gain in told]
+    rows = [
+        {"Predicted": title, "Right": f"{sum(right)} of {len(right)}"}
+        for title, right in [("sign", signs), ("size", sizes)]
+    ]
     return pd.DataFrame(rows)
 
 
@@ -175,65 +205,75 @@ def _texts(gain: Gain | None) -> dict[str, str]:
         "Other warm starts": NO_VALUE if gain.other_starts is None else percent(gain.other_starts, sign=True),
         "p": "< 0.001" if gain.p < 0.001 else number(gain.p, 3),
         "Verdict": gain.verdict,
-        "80 % power": number(gain.seen, 1, 100),
+        "80 % power": number(gain.detectable, 1, 100),
     }
 
 
 def secondary(name: str) -> pd.DataFrame:
-    """The family's differences in the other outcomes, in points, and how many runs end below their start."""
-    source = records(name)
+    """The family's differences in the other outcomes, in points, and how many runs end below their start. The columns
+    of rates have the differences in the search's success, where both configurations were tried at this rate."""
+    source = runs_of(name)
     outcomes = {
-        "Success, T = 1": source.answers(OUTCOME),
         "Success, T = 0.6": source.answers("paper"),
         "Success, greedy": source.answers("greedy"),
         "Mean success in training": source.curves(),
     }
+    searched = {f"Search at {rate:g}": source.searched(rate) for rate in _tried(name)}
     below, rows = ended_below(source), []
     for comparison in family_of(name):
-        cells = {}
-        for title, table in outcomes.items():
-            differences = paired(table, comparison)
-            starts = list(differences.index.get_level_values("warm_start"))
-            cells[title] = percent(interval(differences, strata=starts), sign=True) if starts else NOT_RUN
+        cells = {title: _difference(table, comparison, NOT_RUN) for title, table in outcomes.items()}
+        cells |= {title: _difference(table, comparison, NO_VALUE) for title, table in searched.items()}
         ends = (
             below.get((comparison.task, label), NOT_RUN) for label in (comparison.configuration, comparison.against)
         )
         rows.append({**_named(comparison), **cells, "Runs that end below their start": " and ".join(ends)})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).loc[:, lambda shown: (shown != NO_VALUE).any()]
 
 
-def ended_below(source: Records) -> dict[tuple[str, str], str]:
+def _difference(table: pd.DataFrame, comparison: Comparison, without: str) -> str:
+    """A difference for new seeds on the same warm starts, in points. without: the text without runs."""
+    differences = paired(table, comparison)
+    starts = list(differences.index.get_level_values("warm_start"))
+    return percent(interval(differences, strata=starts), sign=True) if starts else without
+
+
+def ended_below(source: StudyRuns) -> dict[tuple[str, str], str]:
     """By task and label, how many of its runs have less success after training than before, at temperature 1."""
     before, after = (source.answers(OUTCOME, when).mean(axis="columns") for when in ("before", "after"))
     is_below = (after < before.reindex(after.index)).groupby(["task", "label"])
     return {(str(task), str(label)): f"{int(each.sum())} of {len(each)}" for (task, label), each in is_below}
 
 
-def rates(name: str) -> pd.DataFrame:
-    """What the search chose, by task and configuration: the rate, the rates that were tried, and its runs' success on
-    validation questions, before and after training."""
-    study, rows = records(name).study, []
-    for task, label in study.searches():
-        choice = study.choice(task, label)
-        if choice.best is not None:
-            before, after = study.searched(task, label)
-            row = {"Task": TASKS[task], "Configuration": title_of(label), "Rate": f"{choice.best:g}"}
-            row["Rates tried"] = f"{choice.tried[0]:g} to {choice.tried[-1]:g}"
-            rows.append(row | {"Before, %": number(before, 1, 100), "After, %": number(after, 1, 100)})
+def runs(name: str) -> pd.DataFrame:
+    """Rates, success and costs by task and configuration. From the search: the chosen rate, and success on validation
+    questions before training and after training at each rate that was tried. From the test: mean costs of a run."""
+    source, costs, rows = runs_of(name), _costs(name), []
+    for task, label in source.study.searches():
+        chosen, means = source.study.choice(task, label).best, source.study.searched(task, label)
+        if chosen is not None:
+            row = {"Task": TASKS[task], "Configuration": title_of(label), "Chosen": f"{chosen:g}"}
+            row["Before"] = number(means[chosen].before, 1, 100)
+            for rate in _tried(name):
+                row[f"{rate:g}"] = number(means[rate].after, 1, 100) if rate in means else NO_VALUE
+            rows.append(row | costs.get((task, label), {"Runs": "0"} | dict.fromkeys(COST_COLUMNS, NO_VALUE)))
     return pd.DataFrame(rows)
 
 
-def costs(name: str) -> pd.DataFrame:
-    """Mean success at temperature 1 and costs of a run, by task and configuration."""
-    source = records(name)
-    columns = [column for column, _ in COST_COLUMNS.values()]
+def _tried(name: str) -> list[float]:
+    """All rates of the search."""
+    return sorted({rate for _, rate in runs_of(name).study.search()})
+
+
+def _costs(name: str) -> dict[tuple[str, str], dict[str, str]]:
+    """Mean costs of a run of the test, by task and label."""
+    source = runs_of(name)
     ties = source.frames.steps.groupby("run")["ties"].mean().rename("ties")
+    columns = [column for column, _ in COST_COLUMNS.values()]
     spent = source.frames.runs.join(ties, on="run").set_index("run")[columns]
-    success = source.answers(OUTCOME).mean(axis="columns").groupby(["task", "label"]).mean().to_dict()
-    rows = []
-    for (task, label), group in source.places.join(spent, on="run", how="inner").groupby(["task", "label"], sort=False):
-        means = group[columns].mean()
-        row = {"Task": TASKS[str(task)], "Configuration": title_of(str(label)), "Runs": str(len(group))}
-        row["Success, %"] = number(success[task, label], 1, 100)
-        rows.append(row | {title: number(means[column], 0, scale) for title, (column, scale) in COST_COLUMNS.items()})
-    return pd.DataFrame(rows)
+    of_runs = source.places.join(spent, on="run", how="inner").groupby(["task", "label"])[columns]
+    means, counts = of_runs.mean(), of_runs.size()
+    return {
+        (str(task), str(label)): {"Runs": str(counts[task, label])}
+        | {title: number(means[column][task, label], 0, scale) for title, (column, scale) in COST_COLUMNS.items()}
+        for task, label in means.index
+    }

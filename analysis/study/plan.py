@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import isnan, nan, sqrt
@@ -35,7 +35,7 @@ class StudyRun:
 
     task: str  # as the plan names it
     experiment: str  # the folder of its records: its task and warm start
-    label: str
+    label: str  # the configuration's; in the search with the rate
     seed: int
     configuration: Configuration
     settings: tuple[str, ...]  # its Hydra overrides
@@ -63,8 +63,9 @@ class Choice(NamedTuple):
 
 
 def load_study(name: str, results: Path | None = None) -> "Study":
-    """The study of configs/study/<name>.yaml, with its records in results/<name>/. results: another folder for records;
-    the study is repeated there at the learning rates in results/<name>/. Raises ConfigError for an unknown name."""
+    """The study of configs/study/<name>.yaml, with its records in results/<name>/. results: another folder, for the
+    records of a repetition. The repetition uses the learning rates in results/<name>/. Raises ConfigError for an
+    unknown name."""
     names = sorted(path.stem for path in STUDIES.glob("*.yaml"))
     if name not in names:
         raise ConfigError(f"{name!r} is no study of configs/study/: {nearest(name, names)}.")
@@ -88,8 +89,8 @@ class Study:
 
     def planned(self, part: str) -> Iterator[PlannedRun]:
         """The runs of a part in the order in which they are trained: all configurations at one seed and warm start,
-        then at another. In a first round every seed has one of the warm starts, in turn; later rounds have the others.
-        """
+        then at the next pair. The first round pairs each seed with one warm start, in rotation. Later rounds add the
+        remaining pairs."""
         if part == RATES:
             yield from self.search()
             return
@@ -97,10 +98,9 @@ class Study:
         pairs = product(plan.seeds, range(plan.warm_starts))
         for seed, number in sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % plan.warm_starts, pair[0])):
             for task, configuration in product(plan.tasks, plan.configurations):
-                chosen = rates.get(self._task(task).rates_from, {})
                 warm_start = self._plan.warm_starts[self._task(task).task][number]
                 run = self._study_run(SearchRun(task, warm_start, seed), configuration, configuration.label)
-                yield run, chosen.get(configuration.rate_of)
+                yield run, rates.get(task, {}).get(configuration.label)
 
     def _study_run(self, run: SearchRun, configuration: Configuration, label: str, is_search: bool = False) -> StudyRun:
         task, warm_start = self._task(run.task), run.warm_start
@@ -109,7 +109,8 @@ class Study:
         settings = (
             f"algorithm={configuration.algorithm}",
             f"task={base}",
-            *([f"model={warm_start}"] if warm_start != base else []),  # a task names its first warm start itself
+            # the file of configs/task/ sets the task's first warm start
+            *([f"model={warm_start}"] if warm_start != base else []),
             *self._plan.settings,
             *task.settings,
             *configuration.settings,
@@ -125,8 +126,7 @@ class Study:
         return str(run) in self._kept.index or self.folder(run).is_finished
 
     def config(self, run: StudyRun, rate: float) -> RunConfig:
-        """The configuration of a run. Raises DataError unless the run that limits its tokens (`tokens_of`) is finished
-        and has at least two steps."""
+        """The configuration of a run."""
         overrides = [
             f"seed={run.seed}",
             f"results={self.results}",
@@ -134,12 +134,11 @@ class Study:
             f"algorithm.label={run.label}",
             f"optimizer.lr={rate:g}",
             *run.settings,
-            *self._tokens(run),
         ]
         return compose_run(composed("train", overrides))
 
     def configs(self, task: str, label: str) -> list[RunConfig]:
-        """The configuration of one run on each warm start, in the plan's order. Raises DataError without a learning
+        """The configuration of one run on each warm start, sorted by name. Raises DataError without a learning
         rate, or if no part compares this label on this task."""
         by_start: dict[str, tuple[StudyRun, float | None]] = {}
         for run, rate in (each for part in self.compared_parts for each in self.planned(part)):
@@ -151,31 +150,10 @@ class Study:
             raise DataError(f"{label} on {task} has no learning rate yet: run the parts rates and freeze first.")
         return [self.config(run, rate) for _, (run, rate) in sorted(by_start.items()) if rate is not None]
 
-    def _tokens(self, run: StudyRun) -> list[str]:
-        """The limit on generated tokens, from the run of `tokens_of`."""
-        # a run ends after the step that reaches its limit, so the limit is one mean step below that run's tokens
-        if run.configuration.tokens_of is None:
-            return []
-        other = f"{run.experiment}/{run.configuration.tokens_of}-seed{run.seed}"
-        folder = RunFolder(self.results / other)
-        if other in self._kept.index:
-            tokens, steps = (int(self._kept[column].loc[other]) for column in ("generated_tokens", "steps"))
-        elif folder.is_finished:
-            tokens, steps = folder.manifest["ledger"]["generated_tokens"], folder.manifest["steps"]
-        else:
-            raise DataError(f"{run} may generate as many tokens as {other}, which is not finished: run it first.")
-        if steps == 1:
-            raise DataError(
-                f"{run} may generate the tokens of {other} minus one step's, but {other} has a single step: raise "
-                "budget.rollouts of both."
-            )
-        return [f"budget.generated_tokens={tokens - tokens // steps}"]
-
     # the search for learning rates
 
     def search(self) -> Iterator[tuple[StudyRun, float]]:
-        """The runs of the search, seed by seed. It tries the rates of `begin`. While the best rate is the lowest or
-        highest tried, it also tries the next one beyond it in the grid."""
+        """The runs of the search, by task and then by seed."""
         runs = [
             (run, rate)
             for task, label in self.searches()
@@ -185,7 +163,8 @@ class Study:
         yield from sorted(runs, key=lambda planned: (self._task(planned[0].task).task, planned[0].seed))
 
     def choice(self, task: str, label: str) -> Choice:
-        """The state of the search for one configuration."""
+        """The state of the search for one configuration. It begins with the rates of `begin`. While the best rate, or
+        the one with the highest mean, is the lowest or highest tried, it adds the next one beyond."""
         grid, tried = self._plan.rates.grid, self._plan.rates.begin
         low, high = grid.index(tried[0]), grid.index(tried[-1])
         while True:
@@ -205,9 +184,9 @@ class Study:
     def best_of(runs: Mapping[float, Sequence[RunSuccess]], rule: str) -> float:
         """The best rate. runs: by rate, from the lowest.
 
-        best: the rate with the highest mean after training; the lowest if several have it. steady: rates with a run
-        that lost success count only if all rates have one; of the others, the lowest rate within one standard error of
-        the highest mean. The error is that of the highest mean.
+        best: the rate with the highest mean after training; the lowest if several have it. steady: leave out rates at
+        which a run lost success, unless all rates have such a run. Take the lowest rate whose mean is within one
+        standard error of the highest. The standard error is that of the highest mean.
         """
         means = {rate: fmean(run.after for run in each) for rate, each in runs.items()}
         if rule == "best":
@@ -218,32 +197,34 @@ class Study:
         error = stdev(ends) / sqrt(len(ends)) if len(ends) > 1 else 0.0
         return next(rate for rate in steady if means[rate] >= means[highest] - error)
 
-    def searched(self, task: str, label: str) -> RunSuccess:
-        """Mean success in the search at a configuration's chosen rate. Raises DataError before a rate is chosen."""
-        rates_from = self._task(task).rates_from
-        rate = self._rates().get(rates_from, {}).get(label)
+    def searched(self, task: str, label: str) -> dict[float, RunSuccess]:
+        """Mean success in the search by rate, for the rates tried."""
+        means = {}
+        for rate in self.choice(task, label).tried:
+            runs = [self._success_of(run) for run in self._runs_at(task, label, rate)]
+            means[rate] = RunSuccess(fmean(run.before for run in runs), fmean(run.after for run in runs))
+        return means
+
+    def rate_of(self, task: str, label: str) -> float:
+        """The chosen rate of a configuration. Raises DataError before a rate is chosen."""
+        rate = self._rates().get(task, {}).get(label)
         if rate is None:
             raise DataError(f"{label} on {task} has no learning rate yet: run the parts rates and freeze first.")
-        runs = [self._success_of(run) for run in self._runs_at(rates_from, label, rate)]
-        return RunSuccess(fmean(run.before for run in runs), fmean(run.after for run in runs))
+        return rate
 
     def freeze(self) -> None:
-        """Write the chosen learning rate of each finished search. Success is that after training, on the validation
-        split.
+        """Write the chosen learning rate of each finished search. Success is measured after training, on validation
+        questions.
 
         Raises DataError before writing if a rate already written would change. Raises DataError after writing all other
-        rates if a best rate is an end of the grid and the plan does not accept it.
+        rates if a best rate is an end of the grid.
         """
-        searches = self.searches()
-        accepted = set(self._plan.rates.accepted)
-        if unknown := sorted(accepted - {f"{task}/{label}" for task, label in searches}):
-            raise DataError(f"rates.accepted of the plan names {', '.join(unknown)}: there is no such search.")
         chosen, refused = self._rates(), []
-        for task, label in searches:
+        for task, label in self.searches():
             tried, best = self.choice(task, label)
             if best is None:
                 continue
-            if best in (tried[0], tried[-1]) and f"{task}/{label}" not in accepted:
+            if best in (tried[0], tried[-1]):
                 refused.append(f"{task}/{label} at {best:g}")
             elif (written := chosen.setdefault(task, {}).setdefault(label, best)) != best:
                 raise DataError(
@@ -256,7 +237,7 @@ class Study:
         if refused:
             raise DataError(
                 f"the best rate is an end of the grid for {', '.join(refused)}, and was not written: add a rate beyond "
-                "it to rates.grid of the plan, or name the search in rates.accepted."
+                "it to rates.grid of the plan."
             )
 
     def _rates(self) -> dict[str, dict[str, float]]:
@@ -264,11 +245,11 @@ class Study:
         return json.loads(self._rates_file.read_text()) if self._rates_file.exists() else {}
 
     def searches(self) -> list[tuple[str, str]]:
-        """The searches, as pairs of `StudyTask.rates_from` and label; those of the core come first."""
+        """The searches, as pairs (task, label). Searches for the part `core` come first."""
         ordered = sorted(self._plan.parts.items(), key=lambda item: item[0] != CORE)
         parts: list[Part | Search] = [*(part for _, part in ordered), self._plan.rates]
         searched = (
-            (self._task(task).rates_from, configuration.rate_of)
+            (task, configuration.label)
             for part in parts
             for configuration in part.configurations
             for task in part.tasks
@@ -282,7 +263,7 @@ class Study:
             SearchRun(task, self._plan.warm_starts[self._task(task).task][0], seed) for seed in rates.seeds
         ]
         planned = {each.label: each for each in reversed(self._plan.configurations)}
-        configuration = planned.get(label, Configuration(label, label, label))
+        configuration = planned.get(label, Configuration(label, label))
         return [self._study_run(run, configuration, f"{label}_lr{rate:g}", is_search=True) for run in runs]
 
     def _success_of(self, run: StudyRun) -> RunSuccess:
@@ -306,5 +287,4 @@ class Study:
 
     def _task(self, name: str) -> StudyTask:
         """A task of the plan, or of configs/task/ where the plan does not define one of this name."""
-        task = self._plan.tasks.get(name, StudyTask(name))
-        return replace(task, rates_from=task.rates_from or name)
+        return self._plan.tasks.get(name, StudyTask(name))

@@ -6,23 +6,20 @@ from typing import Any, Literal
 
 import yaml
 
-from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.building import build
 
 RATES, CORE = "rates", "core"
-"""the search for learning rates; the main part"""
+"""keys of a plan: the search for learning rates, and the main part"""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration of a part. A plain name in the file is its label, algorithm and rate_of."""
+    """A configuration of a part. An entry that is only a name gives that name to label and algorithm."""
 
     label: str  # begins the names of its runs
     algorithm: str  # a file of configs/algorithm/
-    rate_of: str  # the label whose searched learning rate it uses
     settings: tuple[str, ...] = ()  # further Hydra overrides
-    tokens_of: str | None = None  # the label whose run (same task, warm start and seed) limits its generated tokens
 
 
 @dataclass(frozen=True)
@@ -53,11 +50,10 @@ class Search:
     settings: tuple[str, ...]  # further Hydra overrides of its runs
     rule: Literal["best", "steady"] = "best"  # how a rate is chosen (`Study.best_of`)
     begin: tuple[float, ...] = ()  # neighbours in the grid that are tried first; default: the whole grid
-    accepted: tuple[str, ...] = ()  # searches, <task>/<label>, whose best rate may be an end of the grid
-    tasks: tuple[str, ...] = ()  # tasks of `configurations`
+    tasks: tuple[str, ...] = ()  # on which `configurations` are searched
     configurations: tuple[Configuration, ...] = ()  # configurations that are searched and belong to no part
     places: dict[str, tuple[SearchRun, ...]] = field(default_factory=dict)
-    """the runs of a task (`rates_from`), in place of those at `seeds`"""
+    """runs by task; they replace the runs at `seeds`"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,6 @@ class StudyTask:
 
     task: str  # the file of configs/task/
     settings: tuple[str, ...] = ()  # further Hydra overrides
-    rates_from: str = ""  # the task whose searched learning rates it uses; default: its own
 
 
 @dataclass(frozen=True)
@@ -77,13 +72,13 @@ class StudyPlan:
     """the evaluation after training by which rates are chosen"""
     settings: tuple[str, ...]  # Hydra overrides of every run
     rates: Search
-    warm_starts: dict[str, tuple[str, ...]]  # by task of configs/task/; the search uses the first
+    warm_starts: dict[str, tuple[str, ...]]  # by task of configs/task/; `rates.seeds` uses the first
     tasks: dict[str, StudyTask] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
 
     @property
     def configurations(self) -> list[Configuration]:
-        """Those of the search and of all parts."""
+        """The configurations of the search and of all parts."""
         parts: list[Search | Part] = [self.rates, *self.parts.values()]
         return [configuration for part in parts for configuration in part.configurations]
 
@@ -109,7 +104,7 @@ def _with_defaults(entry: Any) -> Any:
     fields = {"label": entry} if isinstance(entry, str) else entry
     if not isinstance(fields, dict) or "label" not in fields:
         return fields
-    return {"algorithm": fields["label"], "rate_of": fields["label"], **fields}
+    return {"algorithm": fields["label"], **fields}
 
 
 def _check(plan: StudyPlan, file: Path) -> None:
@@ -117,11 +112,3 @@ def _check(plan: StudyPlan, file: Path) -> None:
     neighbours = [grid[i : i + len(begin)] for i in range(len(grid))]
     if grid != tuple(sorted(set(grid))) or not begin or begin not in neighbours:
         raise ConfigError(f"{file}: rates.grid must be increasing, and rates.begin must be neighbours in it.")
-    labels = {each.label for part in plan.parts.values() for each in part.configurations}
-    for each in plan.configurations:
-        others = sorted(labels - {each.label})
-        if each.tokens_of is not None and each.tokens_of not in others:
-            raise ConfigError(
-                f"{file}: tokens_of of {each.label} is {each.tokens_of!r}: name another configuration of a "
-                f"part; {nearest(each.tokens_of, others)}."
-            )

@@ -1,12 +1,13 @@
-"""What a study compares (analysis/study/comparisons.yaml), and how large a rule expects the differences to be.
+"""What a study compares (analysis/study/comparisons.yaml), and a rule that predicts the differences.
 
-The rule knows f_k alone, the share of the return's variance that turn k and later turns cause (`rtpo.toy.variance`):
+The rule knows the measured turns of a task (`Turns`) and exact GRPO's success in the search. f_k is the share of the
+return's variance that turn k and later turns cause (`rtpo.toy.variance`):
 
 1. The noise of a method's gradient of turn k, exact GRPO's being 1, is `noise`.
-2. Its speed is the mean of 1 / sqrt(noise) over the turns, weighted by the share of paths that reach them.
+2. A method's speed is the mean of 1 / sqrt(noise) over turns. Weights are the shares of paths that reach each turn.
 3. Training shrinks the share of failures. Where exact GRPO multiplies it by q, a method of speed s multiplies it by
    q^s. Exact GRPO's success before and after training is that of the search, at its chosen rate.
-4. The range of a difference reaches 5 points to both sides.
+4. A predicted range is the predicted difference plus or minus 5 points.
 """
 
 import json
@@ -35,7 +36,7 @@ CONTROL = "grpo_exact"
 """the method whose noise and speed are 1"""
 MARGIN = 0.05
 LEAST_F = 0.02
-"""measured f_k below this count as this: they are not told from 0"""
+"""smaller measured f_k are set to this value: the measurement cannot tell them from 0"""
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,14 @@ class Comparison:
 class Comparisons:
     """What a study compares."""
 
-    turns: dict[str, str]  # by task, the measurement of its turns in the warm starts' records
+    measured_turns: dict[str, str]  # by task, a key of `WarmStartRecord.decided`, which holds f_k
     family: tuple[Comparison, ...]  # judged together, by Holm's method, and predicted
 
 
 @dataclass(frozen=True)
 class Turns:
-    """What was measured of a task's turns before training. Where only f_k was, every path reaches every turn, and every
-    state recurs."""
+    """What was measured of a task's turns before training. If a record has only f_k, `reached` and `recurring` are 1 at
+    every turn."""
 
     left: list[float]  # f_k
     reached: list[float]  # share of the paths
@@ -81,7 +82,7 @@ def comparisons_of(name: str) -> Comparisons | None:
 
 
 def read_predictions(folder: Path) -> list[Prediction]:
-    """Those of a study's folder. Raises DataError for another content."""
+    """The predictions in a study's folder. Raises DataError if the file is missing or invalid."""
     file = folder / PREDICTED
     try:
         return [build(Prediction, entry, file.name) for entry in json.loads(file.read_bytes())]
@@ -106,8 +107,8 @@ def write_predictions(study: Study) -> None:
 def predict(study: Study, compared: Comparisons, comparison: Comparison) -> Prediction:
     """The rule of this module. Raises DataError if a configuration of the comparison, or exact GRPO, has no learning
     rate on the task yet."""
-    turns = measured_turns(study, comparison.task, compared.turns[comparison.task])
-    before, after = study.searched(comparison.task, CONTROL)
+    turns = measured_turns(study, comparison.task, compared.measured_turns[comparison.task])
+    before, after = study.searched(comparison.task, CONTROL)[study.rate_of(comparison.task, CONTROL)]
     ends = []
     for label in (comparison.configuration, comparison.against):
         algorithm = study.configs(comparison.task, label)[0].algorithm
@@ -119,9 +120,9 @@ def predict(study: Study, compared: Comparisons, comparison: Comparison) -> Pred
 def noise(algorithm: Mapping[str, Any], turns: Turns) -> list[float]:
     """The noise of a method's gradient by turn, exact GRPO's being 1. algorithm: that of a run's configuration.
 
-    RTPO's is `rtpo.theory.noise`. A baseline of the turn's state leaves f_k of the noise where another path is in this
-    state, and all of it elsewhere: w f_k + 1 - w. w is the share of recurring paths for GiGPO, and for anchored
-    baselines the weight 1 / (1 + shrinkage) of one other path.
+    RTPO's is `rtpo.theory.noise`. A state baseline leaves the share f_k of the noise if another path has the turn's
+    state, otherwise all of it. So the noise is w f_k + 1 - w. For GiGPO, w is the share of recurring paths. For
+    anchored baselines, w is the weight of one other path, 1 / (1 + shrinkage).
     """
     if algorithm["name"].startswith("rtpo"):
         trunks, group, count = algorithm["trunks"], algorithm["group_size"], len(turns.left)
@@ -140,7 +141,8 @@ def speed(noises: Sequence[float], turns: Turns) -> float:
 
 
 def measured_turns(study: Study, task: str, measurement: str) -> Turns:
-    """The mean over the warm starts' records of a task's turns. Raises DataError if none has this measurement."""
+    """The measured turns of a task, averaged over the records of its warm starts. Raises DataError if none has this
+    measurement."""
     records = [read_record(Path(config.model.path)).decided or {} for config in study.configs(task, CONTROL)]
     measured = [record[measurement] for record in records if measurement in record]
     if not measured:

@@ -1,6 +1,6 @@
 """Keep finished runs as Parquet frames (results/README.md), beside those that were kept before:
 
-    python experiments/maintenance/frames.py FOLDER --output results/fair
+    python experiments/maintenance/frames.py FOLDER --output results/turns
 
 The runs stay where they are.
 """

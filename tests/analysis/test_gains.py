@@ -9,6 +9,8 @@ import pytest
 import yaml
 from synthetic_runs import answers, empty_update, step, write_run
 
+from analysis.figures import gains as figure_of_gains
+from analysis.figures.gains import gain_figure
 from analysis.study import gains as gains_of
 from analysis.study import plan, predictions
 from analysis.study.plan import load_study
@@ -20,7 +22,7 @@ QUESTIONS = 20
 PLAN: dict[str, Any] = {
     "decoding": "sampled",
     "settings": ["budget.rollouts=64"],
-    "rates": {"grid": [1e-3], "seeds": [0], "settings": [], "accepted": []},
+    "rates": {"grid": [1e-3], "seeds": [0], "settings": []},
     "warm_starts": {"toy_keys": list(STARTS)},
     "core": {
         "tasks": ["toy_keys"],
@@ -30,7 +32,7 @@ PLAN: dict[str, Any] = {
     },
 }
 COMPARED = {
-    "turns": {"toy_keys": "keys"},
+    "measured_turns": {"toy_keys": "keys"},
     "family": [
         {"configuration": "rtpo", "against": "grpo_exact", "task": "toy_keys"},
         {"configuration": "anchored_forks", "against": "grpo_exact", "task": "toy_keys"},
@@ -49,11 +51,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(plan, "STUDIES", studies)
     monkeypatch.setattr(plan, "PROJECT", tmp_path)
     monkeypatch.setattr(gains_of, "PROJECT", tmp_path)
+    monkeypatch.setattr(figure_of_gains, "PROJECT", tmp_path)
+    monkeypatch.setattr(figure_of_gains, "STUDY", "made")
     monkeypatch.setattr(predictions, "FILE", studies / "comparisons.yaml")
     folder = tmp_path / "results" / "made"
     folder.mkdir(parents=True)
     (folder / "learning_rates.json").write_text(json.dumps(RATES))
-    for function in (gains_of.records, gains_of.gains):
+    for function in (gains_of.runs_of, gains_of.gains):
         function.cache_clear()
     return folder
 
@@ -146,18 +150,36 @@ def test_tables_say_what_the_runs_do(folder: Path) -> None:
     assert table["These warm starts"].str.partition(" ")[0].tolist() == ["−25.0", "+30.0"]
     assert table["Other warm starts"].tolist() == ["−25.0 [−25.0, −25.0]", "+30.0 [+30.0, +30.0]"]
     assert table[["Pairs", "Verdict", "Covered"]].to_numpy().tolist() == [["8", "below", "no"], ["8", "above", "yes"]]
+    assert gains_of.score("made")["Right"].tolist() == ["1 of 2", "1 of 2"]
     (unmeasured,) = gains_of.exploratory("made").to_dict("records")
     assert (unmeasured["Pairs"], unmeasured["These warm starts"], unmeasured["Verdict"]) == ("0", "not run", "—")
 
-    below = gains_of.secondary("made")["Runs that end below their start"].tolist()
-    assert below == ["4 of 8 and 0 of 8", "0 of 8 and 0 of 8"]
-    assert gains_of.secondary("made")["Mean success in training"].str[:5].tolist() == ["−25.0", "+30.0"]
-    spent = gains_of.costs("made").set_index("Configuration")
-    assert spent["Success, %"].tolist() == ["42.5", "17.5", "72.5"]
-    assert spent["Runs"].tolist() == ["8", "8", "8"]
-    rates = gains_of.rates("made")
-    assert rates["Rate"].tolist() == ["0.001"] * 3
-    assert rates["After, %"].tolist() == ["40.0", "15.0", "70.0"]
+    others = gains_of.secondary("made")
+    assert others["Runs that end below their start"].tolist() == ["4 of 8 and 0 of 8", "0 of 8 and 0 of 8"]
+    assert others["Mean success in training"].str[:5].tolist() == ["−25.0", "+30.0"]
+    assert others["Search at 0.001"].str[:5].tolist() == ["−25.0", "+30.0"]
+    runs = gains_of.runs("made")
+    assert runs[["Chosen", "Before", "Runs"]].to_numpy().tolist() == [["0.001", "20.0", "8"]] * 3
+    assert runs["0.001"].tolist() == ["40.0", "15.0", "70.0"]
+    (axes,) = gain_figure().axes
+    means = {line.get_ydata()[0]: line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1}
+    assert means == pytest.approx({0: -25, 1: 30})
+    assert [bar.get_x() for bar in axes.patches] == pytest.approx([20, 25])
+
+
+def test_a_comparison_of_the_family_counts_in_the_others_p_without_runs(folder: Path) -> None:
+    for label in ("grpo_exact", "rtpo"):
+        for start in STARTS:
+            for seed, after in zip((1, 2), SOLVED[label], strict=True):
+                write(folder, label, seed, before=4, after=after, start=start)
+    measured = Comparison(**COMPARED["family"][0])
+    p = {}
+    for size in (1, 2):
+        compared = {"made": COMPARED | {"family": COMPARED["family"][:size]}}
+        predictions.FILE.write_text(yaml.safe_dump(compared))
+        gains_of.gains.cache_clear()
+        p[size] = gains_of.gains("made")[measured].p
+    assert 0 < p[2] == pytest.approx(2 * p[1])
 
 
 def test_other_warm_starts_are_spoken_of_only_where_there_are_four(folder: Path) -> None:
@@ -179,4 +201,4 @@ def test_committed_comparisons_are_of_planned_configurations() -> None:
         planned = {(run.task, run.label) for part in study.compared_parts for run, _ in study.planned(part)}
         for each in compared.family:
             assert {(each.task, each.configuration), (each.task, each.against)} <= planned, each
-            assert each.task in compared.turns
+            assert each.task in compared.measured_turns

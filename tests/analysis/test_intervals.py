@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from test_fair_by_hand import half_width
+from by_hand import half_width
 
 from analysis.stats import Interval, holm, interval, normal, over_seeds, p_value, verdict, verdict_on_all, wilson
 

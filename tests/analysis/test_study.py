@@ -16,6 +16,7 @@ from whole_runs import SMALL
 
 from analysis.load import keep, load, load_run
 from analysis.study.plan import STUDIES, RunSuccess, Study, load_study
+from analysis.study.predictions import comparisons_of, predict, read_predictions
 from experiments import study as study_command
 from experiments.study import missing, train_part
 from rtpo.errors import ConfigError, DataError
@@ -31,7 +32,6 @@ TINY: dict[str, Any] = {
         "grid": [2e-4, 5e-4],
         "seeds": [0],
         "settings": ["task.held_out.split=validation", "evaluation.every_rollouts=0"],
-        "accepted": ["toy_math/grpo"],
     },
     "warm_starts": {"toy_math": ["toy_math", "toy_math_1"]},
     "core": {"tasks": ["toy_math"], "warm_starts": 1, "seeds": [0, 1], "configurations": ["grpo"]},
@@ -39,9 +39,7 @@ TINY: dict[str, Any] = {
         "tasks": ["toy_math"],
         "warm_starts": 1,
         "seeds": [0],
-        "configurations": [
-            {"label": "grpo_two", "algorithm": "grpo", "rate_of": "grpo", "settings": ["budget.optimizer_steps=2"]}
-        ],
+        "configurations": [{"label": "grpo_two", "algorithm": "grpo", "settings": ["budget.optimizer_steps=2"]}],
     },
 }
 
@@ -62,21 +60,18 @@ def test_a_study_is_run_part_by_part_and_goes_on(
 ) -> None:
     monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
     study = study_of(tmp_path)
-    assert len(list(missing(study))) == 5
+    assert len(list(missing(study))) == 7
     with pytest.raises(DataError, match="no configuration has run at every rate yet"):
         study.freeze()
     train_part(study, "core", StopRequest())
     assert capsys.readouterr().out.count("has no learning rate yet") == 2
 
-    train_part(study, "rates", StopRequest())
-    study.freeze()
-    trained = {rate: load_run(study.folder(place).path) for place, rate in study.search()}
-    success = {
-        rate: run.answers.query("when == 'after' and mode == 'paper'")["reward"].mean() for rate, run in trained.items()
-    }
-    assert found_in(tmp_path) == {"toy_math": {"grpo": max(sorted(success), key=lambda rate: success[rate])}}
+    train_part(study, "rates", StopRequest(), only="grpo")
+    search = [each for each in study.search() if each[0].configuration.label == "grpo"]
+    trained = {rate: load_run(study.folder(place).path) for place, rate in search}
     assert {run.runs["learning_rate"].item() for run in trained.values()} == set(trained)
     assert {run.answers["split"].unique().item() for run in trained.values()} == {"validation"}
+    (tmp_path / "toy" / "learning_rates.json").write_text('{"toy_math": {"grpo": 5e-4, "grpo_two": 5e-4}}')
 
     first, second = (study.folder(place) for place, _ in study.planned("core"))
     first.path.mkdir(parents=True)
@@ -86,9 +81,9 @@ def test_a_study_is_run_part_by_part_and_goes_on(
     train_part(study, "core", StopRequest(), minutes=0)
     train_part(study, "controls", StopRequest(), only="grpo_two")
     assert not first.is_finished
-    for part in study.parts:
+    for part in ("core", "controls"):
         train_part(study, part, StopRequest())
-    assert list(missing(study)) == []
+    assert [line.split("_lr")[0] for line in missing(study)] == ["rates: rates_toy_math/grpo_two"] * 2
 
     run = load_run(first.path)
     files = {"charges.jsonl", "log.txt", "config.yaml", "manifest.json", *LINE_FILES}
@@ -144,12 +139,9 @@ def test_the_mean_over_seeds_chooses_and_no_rate_at_an_edge(tmp_path: Path) -> N
         study.freeze()
     assert found_in(tmp_path) == {"toy_math": {"grpo": 2e-4}}
     assert "core: toy_math/rtpo-seed0, which has no learning rate yet" in missing(study)
-    accepting = study_of(tmp_path, **TWO | {"rates": GRID | {"accepted": ["toy_math/rtpo"]}})
-    accepting.freeze()
-    assert found_in(tmp_path) == {"toy_math": {"grpo": 2e-4, "rtpo": 1e-3}}
     (tmp_path / "toy" / "learning_rates.json").write_text('{"toy_math": {"grpo": 0.0005}}')
     with pytest.raises(DataError, match=r"has 0\.0005 for grpo on toy_math and the records now say 0\.0002"):
-        accepting.freeze()
+        study.freeze()
 
 
 @pytest.mark.parametrize(
@@ -187,9 +179,8 @@ def test_a_steady_search_reads_where_runs_began(tmp_path: Path) -> None:
     assert found_in(tmp_path) == {"toy_math": {"grpo": 5e-4}}
 
 
-@pytest.mark.parametrize("name", ["fair", "quickstart_rates"])
+@pytest.mark.parametrize("name", ["turns", "quickstart_rates"])
 def test_the_committed_rates_are_those_that_the_records_choose(name: str, tmp_path: Path) -> None:
-    """Of configurations, and of tasks that share a search at places of their own."""
     own = PROJECT / "results" / name
     study = Study(STUDIES / f"{name}.yaml", own, tmp_path / "learning_rates.json")
     study.freeze()
@@ -197,6 +188,8 @@ def test_the_committed_rates_are_those_that_the_records_choose(name: str, tmp_pa
         (own / "learning_rates.json").read_text()
     )
     assert all(study.is_finished(place) for place, _ in study.search())
+    if (compared := comparisons_of(name)) is not None:
+        assert [predict(study, compared, each) for each in compared.family] == read_predictions(own)
 
 
 def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
@@ -204,18 +197,12 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
         study_of(tmp_path, rates=GRID | {"begin": [1e-4, 5e-4]})
     with pytest.raises(ConfigError, match="no search for learning rates"):
         study_of(tmp_path, rates=None)
-    tokens = {"label": "grpo_tokens", "algorithm": "grpo", "tokens_of": "grop"}
     for changed, said in (
         ({"seeds": ["one"]}, r"core\.seeds\.0 is 'one'"),
         ({"configurations": [{"label": "grpo", "setings": []}]}, r"setings is not a field of Configuration"),
-        ({"configurations": [tokens]}, "tokens_of of grpo_tokens is 'grop'"),
     ):
         with pytest.raises(ConfigError, match=said):
             study_of(tmp_path, core=TINY["core"] | changed)
-
-
-RECORDS_ALONE = ("vineppo",)
-"""methods that have records but no code any more (docs/results/tried.md)"""
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in STUDIES.glob("*.yaml")))
@@ -227,52 +214,32 @@ def test_every_run_of_a_study_composes_and_has_a_folder_of_its_own(name: str, tm
     for place in planned:
         # every configuration on every task of configs/task/, and every task of the plan
         kinds = {(place.configuration.label, place.settings[1]), place.task}
-        if not kinds <= composed and place.configuration.label not in RECORDS_ALONE:
+        if not kinds <= composed:
             composed |= kinds
-            other = place.configuration.tokens_of
-            if other is not None and not (tmp_path / place.experiment / f"{other}-seed{place.seed}").exists():
-                tokens = {"ledger": {"generated_tokens": 45000}, "steps": 9}
-                write_run(tmp_path, other, place.seed, [], [], experiment=place.experiment, manifest=tokens)
             assert study.config(place, 1e-3).folder == study.folder(place).path
 
 
-def test_a_run_may_generate_as_many_tokens_as_another_of_its_seed(tmp_path: Path) -> None:
-    """A step's less, since it ends after the step in which it has so many; not where the other has no more than one."""
-    entry = {"label": "rtpo_tokens", "algorithm": "rtpo", "tokens_of": "grpo", "settings": ["budget.rollouts=600"]}
-    study = study_of(tmp_path, controls=TINY["controls"] | {"seeds": [0, 1], "configurations": [entry]})
-    place, next_seed = (place for place, _ in study.planned("controls"))
-    with pytest.raises(DataError, match=r"toy_math/rtpo_tokens-seed0 may generate as many tokens as .*/grpo-seed0"):
-        study.config(place, 1e-3)
-    ledger = {"generated_tokens": 45000}
-    for seed, steps in ((0, 9), (1, 1)):
-        manifest = {"ledger": ledger, "steps": steps}
-        write_run(tmp_path / "toy", "grpo", seed, [], [], experiment="toy_math", manifest=manifest)
-    budget = study.config(place, 1e-3).budget
-    assert (budget.rollouts, budget.generated_tokens) == (600, 40000)
-    with pytest.raises(DataError, match="grpo-seed1 has a single step: raise budget"):
-        study.config(next_seed, 1e-3)
-
-
 def test_a_study_is_run_again_elsewhere_at_the_chosen_rates(tmp_path: Path) -> None:
-    """With the settings of each name of one task."""
-    own, again = load_study("fair"), load_study("fair", tmp_path)
-    assert missing(own, "walk_even", "rtpo") == []
-    assert [line.split(":")[0] for line in missing(again, "walk_even", "rtpo")].count("core") == 20
-    planned = list(again.planned("core"))
-    assert planned == list(own.planned("core"))
-    for place, rate in {place.task: (place, rate) for place, rate in planned}.values():
-        assert rate is not None
-        config = again.config(place, rate)
-        assert (config.results, config.task.name, config.optimizer.lr) == (str(tmp_path), "toy_walk", rate)
-        assert f"walk_{config.task.settings['decided']}" == place.task
+    """With the settings of a task of the plan."""
+    own, again = load_study("turns"), load_study("turns", tmp_path)
+    assert not [line for line in missing(own, "walk_luck", "rtpo") if line.startswith("rates")]
+    assert [line.split(":")[0] for line in missing(again, "walk_luck", "rtpo")].count("luck") == 20
+    planned = [(place, rate) for place, rate in again.planned("luck") if place.label == "rtpo"]
+    assert planned == [(place, rate) for place, rate in own.planned("luck") if place.label == "rtpo"]
+    place, rate = planned[0]
+    assert rate is not None
+    config = again.config(place, rate)
+    assert (config.results, config.task.name, config.optimizer.lr) == (str(tmp_path), "toy_walk", rate)
+    assert config.task.settings["luck"] == {"turns": [0]}
     with pytest.raises(SystemExit):
-        study_command.main(["fair", "freeze", "--results", str(tmp_path)])
+        study_command.main(["turns", "freeze", "--results", str(tmp_path)])
     assert not list(tmp_path.iterdir())
 
 
 def test_finished_runs_lose_their_saves_and_kept_ones_are_not_run_again(tmp_path: Path) -> None:
-    study = study_of(tmp_path)
-    finish(study, tmp_path, {"grpo": {2e-4: [0.4], 5e-4: [0.7]}})
+    rates = TINY["rates"] | {"grid": [1e-4, 2e-4, 5e-4]}
+    study, both = study_of(tmp_path, rates=rates), {1e-4: [0.4], 2e-4: [0.7], 5e-4: [0.4]}
+    finish(study, tmp_path, {"grpo": both, "grpo_two": both})
     folders = [study.folder(place).path for place, _ in study.search()]
     for folder in folders:
         (folder / "checkpoints").mkdir()
@@ -280,9 +247,9 @@ def test_finished_runs_lose_their_saves_and_kept_ones_are_not_run_again(tmp_path
     keep(load(tmp_path / "toy"), tmp_path / "toy")
     for folder in folders:
         shutil.rmtree(folder)
-    study = study_of(tmp_path)
+    study = study_of(tmp_path, rates=rates)
     train_part(study, "rates", StopRequest())
     assert not any(folder.exists() for folder in folders)
     assert not [line for line in missing(study) if line.startswith("rates")]
     study.freeze()
-    assert [rate for _, rate in study.planned("core")] == [5e-4, 5e-4]
+    assert [rate for _, rate in study.planned("core")] == [2e-4, 2e-4]

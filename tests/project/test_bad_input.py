@@ -65,8 +65,8 @@ experiments.prepare_data : nosuch | --from nosuch | --from nosuch=x | --from gai
 experiments.prepare_model : nosuch | --from FOLDER --output {}/out | --from a/b/c --output {}/out
 experiments.quickstart : ANY | task=nosuch | results=OUT
 experiments.theory : WHOLE | 1 --results OUT
-experiments.study : nosuch core | fair missing --task nosuch | fair missing --only nosuch |
-    fair missing --minutes NUMBER | fair freeze --task walk_even | fair core --only nosuch
+experiments.study : nosuch core | turns missing --task nosuch | turns missing --only nosuch |
+    turns missing --minutes NUMBER | turns freeze --task walk_luck | turns core --only nosuch
 experiments.train : nosuch=1 | ANY | task=nosuch | task=null | results=OUT | data=FILE | task=math data=DATA |
     task=booking data=DATA | task=airline data=FILE | model.path=FOLDER | model.path={}/of_DATA | seed=NUMBER |
     results=/proc/nowhere/below | algorithm={a:1} | task=math data={}/pipe | HYDRA=3 | HYDRA=3 -m

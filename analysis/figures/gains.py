@@ -1,0 +1,72 @@
+"""The figure of docs/results/when.md: what each configuration gains over exact GRPO, by task."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.looks import TASKS, styles, title_of
+from analysis.plots import TOY_SCALE
+from analysis.stats import Interval
+from analysis.study.gains import gains
+from analysis.study.predictions import CONTROL, read_predictions
+from rtpo.run.config import PROJECT
+
+STUDY = "turns"
+WIDTH = 5.5
+"""inches"""
+PREDICTED = "0.85"
+"""the grey of a predicted range"""
+Range = tuple[float, float]
+
+
+def gain_figure() -> Figure:
+    """A panel for each task and a row for each configuration, the largest gain on top."""
+    measured = gains(STUDY)
+    predicted = {each.comparison: (each.low, each.high) for each in read_predictions(PROJECT / "results" / STUDY)}
+    tasks = list(dict.fromkeys(each.task for each in measured))
+    rows = [gains_over_control(task) for task in tasks]
+    heights = [len(row) + 0.5 for row in rows]
+    figure = Figure(figsize=(WIDTH, 0.19 * sum(heights) + 1.2))
+    panels = figure.subplots(len(tasks), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+    for axes, task, shown in zip(panels, tasks, rows, strict=True):
+        bars = {
+            each.configuration: limits
+            for each, limits in predicted.items()
+            if (each.against, each.task) == (CONTROL, task)
+        }
+        draw_gains(axes, shown, bars)
+        axes.set_title(TASKS[task])
+    note = "Success at temperature 1 gained over exact GRPO with one mini-batch, points (grey: predicted)."
+    figure.supxlabel(f"{note}\n{TOY_SCALE}", fontsize=6.5)
+    return figure
+
+
+def gains_over_control(task: str) -> dict[str, Interval]:
+    """The gain over exact GRPO by configuration. A comparison in which exact GRPO comes first counts with the opposite
+    sign."""
+    shown = {}
+    for each, gain in gains(STUDY).items():
+        value = gain.same_starts
+        if (each.task, each.against) == (task, CONTROL):
+            shown[each.configuration] = value
+        elif (each.task, each.configuration) == (task, CONTROL):
+            shown[each.against] = replace(value, mean=-value.mean, low=-value.high, high=-value.low)
+    return shown
+
+
+def draw_gains(axes: Axes, measured: Mapping[str, Interval], predicted: Mapping[str, Range]) -> None:
+    """Mean and 95 % interval of each configuration, in points, over a grey bar with its predicted range."""
+    shown = sorted(measured, key=lambda label: measured[label].mean)
+    looks = styles(measured)
+    for row, label in enumerate(shown):
+        gain, look = measured[label], looks[label]
+        if label in predicted:
+            low, high = predicted[label]
+            axes.barh(row, 100 * (high - low), left=100 * low, height=0.7, color=PREDICTED)
+        axes.hlines(row, 100 * gain.low, 100 * gain.high, color=look.colour, linewidth=1.2)
+        axes.plot(100 * gain.mean, row, marker=look.marker, color=look.colour, linestyle="")
+    axes.axvline(0, color="0.5", linewidth=0.7)
+    axes.set_yticks(range(len(shown)), [title_of(label) for label in shown])
+    axes.set_ylim(-0.6, len(shown) - 0.4)
