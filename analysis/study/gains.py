@@ -133,7 +133,7 @@ def gains(name: str) -> dict[Comparison, Gain]:
         differences = paired(table, comparison)
         if len(differences):
             measured[comparison] = _gain(differences)
-    # a comparison without runs counts with p = 1, so its runs can only raise the others' p
+    # a comparison without runs counts with p = 1: its runs can only lower the others' p
     adjusted = holm([measured[each].p if each in measured else 1.0 for each in family])
     return measured | {
         each: replace(measured[each], p=p) for each, p in zip(family, adjusted, strict=True) if each in measured
@@ -167,11 +167,10 @@ def family(name: str) -> pd.DataFrame:
 def score(name: str) -> pd.DataFrame:
     """How many predictions came true, of the measured comparisons. A range without 0 predicts a sign."""
     measured = gains(name)
-    told = [
-        (each, measured[each.comparison]) for each in read_predictions(_folder(name)) if each.comparison in measured
-    ]
-    signs = [(each.low > 0) == (gain.same_starts.mean > 0) for each, gain in told if each.low > 0 or each.high < 0]
-    sizes = [is_covered(each, gain) for each, gain in told]
+    predictions = read_predictions(_folder(name))
+    judged = [(each, measured[each.comparison]) for each in predictions if each.comparison in measured]
+    signs = [(each.low > 0) == (gain.same_starts.mean > 0) for each, gain in judged if each.low > 0 or each.high < 0]
+    sizes = [is_covered(each, gain) for each, gain in judged]
     rows = [
         {"Predicted": title, "Right": f"{sum(right)} of {len(right)}"}
         for title, right in [("sign", signs), ("size", sizes)]
