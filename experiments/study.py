@@ -8,9 +8,10 @@
 
 To resume a part, give the same command again. Several processes can share a part, ideally one on each core: each takes
 runs that no other process holds. Records go to results/<study>/<warm start>/, or <task>_<warm start>/ for a task that
-the plan defines; `rates_` stands before those of `rates`. Chosen rates go to results/<study>/learning_rates.json. Parts
-other than `rates` run only configurations with a chosen rate. If the best rate of a search is the lowest or highest
-tried, `rates` also runs the next one beyond it. --results FOLDER repeats a part in another folder, at the same rates.
+the plan defines. Folders of the part `rates` begin with `rates_`. Chosen rates go to
+results/<study>/learning_rates.json. Parts other than `rates` run only configurations with a chosen rate. If the best
+rate of a search is the lowest or highest tried, `rates` also runs the next one beyond it. --results FOLDER repeats a
+part in another folder, at the same rates.
 """
 
 import sys
@@ -33,12 +34,12 @@ FREEZE, MISSING = "freeze", "missing"
 def train_part(
     study: Study, part: str, stop: StopRequest, *, task: str | None = None, only: str = "", minutes: float = 240
 ) -> None:
-    """Train the missing runs of a part. task, only: as `chosen` takes them. No run begins after `minutes`. Raises as
-    `train` and `chosen`, and Stopped after a stop between two runs."""
+    """Train the missing runs of a part. task, only: as `selected` takes them. No run begins after `minutes`. Raises as
+    `train` and `selected`, and Stopped after a run that ended although it was asked to stop."""
     begun = time.monotonic()
     seen: set[StudyRun] = set()
     # the search plans further runs once others have ended
-    while left := [each for each in chosen(list(study.planned(part)), task, only) if each[0] not in seen]:
+    while left := [each for each in selected(list(study.planned(part)), task, only) if each[0] not in seen]:
         for run, rate in left:
             seen.add(run)
             folder = study.folder(run)
@@ -62,7 +63,7 @@ def train_part(
                 raise Stopped(f"stopped by {stop.reason} after {folder.path}. Run the same command to go on.")
 
 
-def chosen(planned: Sequence[PlannedRun], task: str | None, only: str) -> list[PlannedRun]:
+def selected(planned: Sequence[PlannedRun], task: str | None, only: str) -> list[PlannedRun]:
     """The planned runs of a task (None: of all tasks) whose configuration has one of the labels `only`, separated by
     commas ("": any). Raises ConfigError for unplanned names."""
     labels = only.split(",") if only else []
@@ -80,14 +81,14 @@ def chosen(planned: Sequence[PlannedRun], task: str | None, only: str) -> list[P
 
 
 def missing(study: Study, task: str | None = None, only: str = "") -> list[str]:
-    """A line for each run that has not been finished. Raises as `chosen`."""
+    """A line for each run that has not been finished. Raises as `selected`."""
     parts: dict[PlannedRun, str] = {}
     for part in study.parts:
         for planned in study.planned(part):
             parts.setdefault(planned, part)
     return [
         f"{parts[run, rate]}: {run}{'' if rate is not None else ', which has no learning rate yet'}"
-        for run, rate in chosen(list(parts), task, only)
+        for run, rate in selected(list(parts), task, only)
         if not study.is_finished(run)
     ]
 

@@ -33,7 +33,7 @@ COST_COLUMNS = {
     "Optimizer steps": ("optimizer_steps", 1.0),
     "Ties, %": ("ties", 100.0),
 }
-"""column of `runs` (`ties`: a mean over the steps) and scale of each cost"""
+"""by title: a column of `Frames.runs` (`ties`: of `Frames.steps`, the mean over its rows), and its factor"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class Gain:
 
 
 class StudyRuns:
-    """The finished runs of a study's parts. places: task, label, warm start and seed of each planned run."""
+    """The finished runs of a study. places: task, label, warm start and seed of each planned run that is not of the
+    search."""
 
     def __init__(self, name: str) -> None:
         self.study = load_study(name)
@@ -68,7 +69,8 @@ class StudyRuns:
         self.places = _places([run for part in self.study.compared_parts for run, _ in self.study.planned(part)])
 
     def answers(self, mode: str, when: str = "after") -> pd.DataFrame:
-        """Success of each question, [(task, label, warm start, seed), question]."""
+        """Success of each question, [(task, label, warm start, seed), question]. mode: sampled,
+        paper or greedy decoding. when: before or after training."""
         return self._success(mode, when, self.places)
 
     def searched(self, rate: float) -> pd.DataFrame:
@@ -133,7 +135,7 @@ def gains(name: str) -> dict[Comparison, Gain]:
         differences = paired(table, comparison)
         if len(differences):
             measured[comparison] = _gain(differences)
-    # a comparison without runs counts with p = 1: its runs can only lower the others' p
+    # a comparison without runs counts with p = 1: once it has runs, the others' p stay or fall
     adjusted = holm([measured[each].p if each in measured else 1.0 for each in family])
     return measured | {
         each: replace(measured[each], p=p) for each, p in zip(family, adjusted, strict=True) if each in measured
@@ -209,8 +211,8 @@ def _texts(gain: Gain | None) -> dict[str, str]:
 
 
 def secondary(name: str) -> pd.DataFrame:
-    """The family's differences in the other outcomes, in points, and how many runs end below their start. The columns
-    of rates have the differences in the search's success, where both configurations were tried at this rate."""
+    """The family's differences in the other outcomes, in points, and how many runs end below their start. A column
+    "Search at RATE" has the differences in the search at that rate, where both configurations were tried at it."""
     source = runs_of(name)
     outcomes = {
         "Success, T = 0.6": source.answers("paper"),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from analysis.load import load_run, read_parquet
-from analysis.study.plan_file import CORE, RATES, Configuration, Part, Search, SearchRun, StudyTask, load_plan
+from analysis.study.plan_file import CORE, RATES, Configuration, Part, Place, Search, StudyTask, load_plan
 from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
@@ -34,7 +34,7 @@ class StudyRun:
     """A run of a study, without its learning rate."""
 
     task: str  # as the plan names it
-    experiment: str  # the folder of its records: its task and warm start
+    experiment: str  # the folder above that of its records: [rates_][TASK_]WARM_START, with TASK if the plan defines it
     label: str  # the configuration's; in the search with the rate
     seed: int
     configuration: Configuration
@@ -90,7 +90,7 @@ class Study:
     def planned(self, part: str) -> Iterator[PlannedRun]:
         """The runs of a part in the order in which they are trained: all configurations at one seed and warm start,
         then at the next pair. The first round pairs each seed with one warm start, in rotation. Later rounds add the
-        remaining pairs."""
+        remaining pairs. The part `rates` has the runs of `search`."""
         if part == RATES:
             yield from self.search()
             return
@@ -99,10 +99,10 @@ class Study:
         for seed, number in sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % plan.warm_starts, pair[0])):
             for task, configuration in product(plan.tasks, plan.configurations):
                 warm_start = self._plan.warm_starts[self._task(task).task][number]
-                run = self._study_run(SearchRun(task, warm_start, seed), configuration, configuration.label)
+                run = self._study_run(Place(task, warm_start, seed), configuration, configuration.label)
                 yield run, rates.get(task, {}).get(configuration.label)
 
-    def _study_run(self, run: SearchRun, configuration: Configuration, label: str, is_search: bool = False) -> StudyRun:
+    def _study_run(self, run: Place, configuration: Configuration, label: str, is_search: bool = False) -> StudyRun:
         task, warm_start = self._task(run.task), run.warm_start
         base = task.task
         experiment = warm_start if base == run.task else f"{run.task}_{warm_start}"
@@ -163,8 +163,9 @@ class Study:
         yield from sorted(runs, key=lambda planned: (self._task(planned[0].task).task, planned[0].seed))
 
     def choice(self, task: str, label: str) -> Choice:
-        """The state of the search for one configuration. It begins with the rates of `begin`. While the best rate, or
-        the one with the highest mean, is the lowest or highest tried, it adds the next one beyond."""
+        """The state of the search for one configuration. It begins with the rates of `begin`. While the rate that the
+        plan's rule takes, or the one with the highest mean, is the lowest or highest tried, it adds the next one of
+        the grid beyond."""
         grid, tried = self._plan.rates.grid, self._plan.rates.begin
         low, high = grid.index(tried[0]), grid.index(tried[-1])
         while True:
@@ -184,9 +185,9 @@ class Study:
     def best_of(runs: Mapping[float, Sequence[RunSuccess]], rule: str) -> float:
         """The best rate. runs: by rate, from the lowest.
 
-        best: the rate with the highest mean after training; the lowest if several have it. steady: leave out rates at
-        which a run lost success, unless all rates have such a run. Take the lowest rate whose mean is within one
-        standard error of the highest. The standard error is that of the highest mean.
+        Rule `best`: the rate with the highest mean after training; the lowest if several have it. Rule `steady`: leave
+        out rates at which a run lost success, unless all rates have such a run. Take the lowest rate whose mean is
+        within one standard error of the highest. The standard error is that of the highest mean.
         """
         means = {rate: fmean(run.after for run in each) for rate, each in runs.items()}
         if rule == "best":
@@ -213,8 +214,7 @@ class Study:
         return rate
 
     def freeze(self) -> None:
-        """Write the chosen learning rate of each finished search. Success is measured after training, on validation
-        questions.
+        """Write the learning rate that each finished search chose (`choice`).
 
         Raises DataError before writing if a rate already written would change. Raises DataError after writing all other
         rates if a best rate is an end of the grid.
@@ -260,7 +260,7 @@ class Study:
         """The runs of a configuration's search at one rate."""
         rates = self._plan.rates
         runs = rates.places.get(task) or [
-            SearchRun(task, self._plan.warm_starts[self._task(task).task][0], seed) for seed in rates.seeds
+            Place(task, self._plan.warm_starts[self._task(task).task][0], seed) for seed in rates.seeds
         ]
         planned = {each.label: each for each in reversed(self._plan.configurations)}
         configuration = planned.get(label, Configuration(label, label))

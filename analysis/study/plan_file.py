@@ -33,8 +33,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class SearchRun:
-    """Where a rate is tried: one run of a search."""
+class Place:
+    """The task, warm start and seed of a run."""
 
     task: str
     warm_start: str
@@ -52,7 +52,7 @@ class Search:
     begin: tuple[float, ...] = ()  # neighbours in the grid that are tried first; default: the whole grid
     tasks: tuple[str, ...] = ()  # on which `configurations` are searched
     configurations: tuple[Configuration, ...] = ()  # configurations that are searched and belong to no part
-    places: dict[str, tuple[SearchRun, ...]] = field(default_factory=dict)
+    places: dict[str, tuple[Place, ...]] = field(default_factory=dict)
     """runs by task; they replace the runs at `seeds`"""
 
 
@@ -69,7 +69,7 @@ class StudyPlan:
     """The whole file. Keys without a field here are names of parts."""
 
     decoding: Literal["sampled", "paper", "greedy"]
-    """the evaluation after training by which rates are chosen"""
+    """the decoding of the evaluations by which rates are chosen"""
     settings: tuple[str, ...]  # Hydra overrides of every run
     rates: Search
     warm_starts: dict[str, tuple[str, ...]]  # by task of configs/task/; `rates.seeds` uses the first

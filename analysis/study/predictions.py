@@ -1,7 +1,7 @@
 """What a study compares (analysis/study/comparisons.yaml), and a rule that predicts the differences.
 
 The rule knows the measured turns of a task (`Turns`) and exact GRPO's success in the search. f_k is the share of the
-return's variance that turn k and later turns cause (`rtpo.toy.variance`):
+return's variance that turn k and later turns cause (`rtpo.toy.variance`). The rule:
 
 1. The noise of a method's gradient of turn k, exact GRPO's being 1, is `noise`.
 2. A method's speed is the mean of 1 / sqrt(noise) over turns. Weights are the shares of paths that reach each turn.
@@ -120,9 +120,9 @@ def predict(study: Study, compared: Comparisons, comparison: Comparison) -> Pred
 def noise(algorithm: Mapping[str, Any], turns: Turns) -> list[float]:
     """The noise of a method's gradient by turn, exact GRPO's being 1. algorithm: that of a run's configuration.
 
-    RTPO's is `rtpo.theory.noise`. A state baseline leaves the share f_k of the noise if another path has the turn's
-    state, otherwise all of it. So the noise is w f_k + 1 - w. For GiGPO, w is the share of recurring paths. For
-    anchored baselines, w is the weight of one other path, 1 / (1 + shrinkage).
+    RTPO's is `rtpo.theory.noise`. A state baseline leaves the share f_k of the noise that it acts on. Where it acts
+    on a share w, the noise is w f_k + 1 - w. For GiGPO, w is the share of recurring paths. For anchored baselines, w is
+    the weight of one other path, 1 / (1 + shrinkage). For other methods, w is 0.
     """
     if algorithm["name"].startswith("rtpo"):
         trunks, group, count = algorithm["trunks"], algorithm["group_size"], len(turns.left)
