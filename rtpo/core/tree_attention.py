@@ -1,10 +1,10 @@
 """Attention for trees laid end to end (`rtpo.core.trees`). It replaces a transformers model's own attention.
 
-On CUDA it is FlexAttention with a block mask. On a CPU it is torch's attention, called for each `Run` of nodes. A run
-attends to a few hundred keys; with one mask for all pairs of nodes, it would compute scores for thousands of keys.
+On CUDA it is FlexAttention with a block mask. On a CPU it is torch's attention, called for each `Piece` of the nodes. A
+piece attends to some hundred keys; with one mask for all pairs of nodes, it would compute scores for thousands of keys.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface
 from transformers.integrations.flex_attention import flex_attention_forward
-from transformers.integrations.sdpa_attention import repeat_kv
 
 from rtpo.core.names import counted
 from rtpo.errors import MachineError
@@ -27,6 +26,9 @@ BLOCK = 128
 KERNELS = 32
 """most shapes that torch may compile FlexAttention for; tests need fewer than half. It replaces torch's limit of 8
 (torch._dynamo.config.recompile_limit). Beyond a limit torch computes all pairs of nodes, so `attend` raises there"""
+PIECE = 256
+"""most nodes in a piece, on a CPU: with fewer, calls of torch take more time, with more, scores of keys that no node
+attends to"""
 FAMILIES = ("llama", "qwen2", "qwen3")
 """model types whose layers compute plain causal attention through transformers' registry"""
 LENGTH_DEPENDENT = ("dynamic", "longrope")
@@ -99,7 +101,7 @@ def attend(
     """The attention of a transformers layer. query: [1, heads, nodes, size]; key, value: [1, kv heads, nodes, size].
     Raises MachineError if torch would compile FlexAttention for more than KERNELS kinds of shapes."""
     if not isinstance(mask, BlockMask):
-        return _run_by_run(query, key, value, mask, options.get("scaling")), None
+        return _piece_by_piece(query, key, value, mask, options.get("scaling")), None
     try:
         # set here: torch's settings hold for one thread, and gradients are computed in another
         with torch._dynamo.config.patch(recompile_limit=KERNELS, fail_on_recompile_limit_hit=True):
@@ -113,71 +115,70 @@ def attend(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
-    """Consecutive nodes of a tree down to a leaf, each a child of the one before."""
+class Piece:
+    """Consecutive nodes of trees, and what they attend to. With g query heads for each key head, `mask` has g x nodes
+    rows: those of the first query head, then those of the next."""
 
-    size: int  # number of nodes
-    keys: Tensor | None  # the run's ancestors, then its nodes; None without ancestors
-    mask: Tensor | None  # [1, 1, size, keys], true where a node attends; None without ancestors
+    own: slice  # of the piece's nodes
+    ancestors: Tensor  # their ancestors before the piece
+    mask: Tensor  # [1, 1, g x nodes, keys], 0 for keys that a node attends to, -inf for others
 
-    def select(self, x: Tensor, own: slice) -> Tensor:
-        """The keys or values that the run's nodes attend to. own: the slice of the run's nodes."""
-        return x[:, :, own] if self.keys is None else x.index_select(2, self.keys)
+    def select(self, x: Tensor) -> Tensor:
+        """The keys or values that the nodes may attend to: those of `ancestors`, then their own."""
+        own = x[:, :, self.own]
+        return torch.cat([x.index_select(2, self.ancestors), own], 2) if len(self.ancestors) else own
 
-    def mask_arguments(self, query: Tensor) -> dict[str, Any]:
-        """Arguments that limit torch's attention to the keys that the run's nodes attend to."""
-        if self.mask is None:
-            return {"is_causal": True}
-        scores = torch.zeros_like(self.mask, dtype=query.dtype).masked_fill_(~self.mask, -torch.inf)
-        return {"is_causal": False, "attn_mask": scores}
+    def fold(self, x: Tensor, key_heads: int) -> Tensor:
+        """The nodes of x, [1, heads, nodes, size], as [1, key_heads, g x nodes, size]."""
+        return x[:, :, self.own].reshape(1, key_heads, -1, x.shape[-1])
 
 
-def runs(end: Tensor) -> list[Run]:
-    """Cut trees into runs, one for each leaf. end: [nodes], as in `rtpo.core.trees.Forest`."""
-    node = torch.arange(len(end))
-    stops = (node[end == node + 1] + 1).tolist()
-    parts, start = [], 0
-    for stop in stops:
-        size, own = stop - start, node[start:stop]
-        before = node[:start][end[:start] > start]
-        mask = torch.ones(size, len(before) + size, dtype=torch.bool).tril(len(before))
-        parts.append(Run(size, torch.cat([before, own]), mask[None, None]) if len(before) else Run(size, None, None))
-        start = stop
+def pieces(end: Tensor, groups: int, dtype: torch.dtype) -> list[Piece]:
+    """Cut trees into pieces of at most PIECE nodes. end: [nodes], as in `rtpo.core.trees.Forest`. groups: query heads
+    for each key head. dtype: of the queries."""
+    node, parts = torch.arange(len(end)), []
+    for start in range(0, len(end), PIECE):
+        own = node[start : start + PIECE]
+        ancestors = node[:start][end[:start] > start]
+        keys = torch.cat([ancestors, own])
+        hidden = (keys > own[:, None]) | (own[:, None] >= end[keys])
+        mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)
+        parts.append(Piece(slice(start, start + len(own)), ancestors, mask.repeat(groups, 1)[None, None]))
     return parts
 
 
 _attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _attention_gradient = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-_runs = WeakTensorKeyDictionary()
-"""the runs of each mask; all layers of a forward pass get the same mask"""
+_pieces = WeakTensorKeyDictionary()
+"""the pieces of each mask; all layers of a forward pass get the same mask"""
 
 
-def _run_by_run(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
-    """[1, nodes, heads, size]. A run attends only to its own path, a small part of the tree."""
-    parts = _runs.get(mask)
+def _piece_by_piece(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    """[1, nodes, heads, size]."""
+    parts = _pieces.get(mask)
     if parts is None:
-        parts = _runs[mask] = runs(mask[0, 0, 0])
-    groups = query.shape[1] // key.shape[1]
-    mixed: Tensor = _Paths.apply(query, repeat_kv(key, groups), repeat_kv(value, groups), parts, scaling)
+        parts = _pieces[mask] = pieces(mask[0, 0, 0], query.shape[1] // key.shape[1], query.dtype)
+    mixed: Tensor = _Paths.apply(query, key, value, parts, scaling)
     return mixed.transpose(1, 2)
 
 
 class _Paths(torch.autograd.Function):
-    """Attention of each run to its path. Query, key, value and result are [1, heads, nodes, size].
+    """Attention of each node to its path. Query and result are [1, heads, nodes, size]; key and value have key heads.
 
-    The gradients of all runs are added up in one tensor. Autograd would make a tensor of all nodes for every run.
+    Query heads that share keys are computed as more queries, so keys are not copied for each. The gradients of all
+    pieces are added up in one tensor. Autograd would make a tensor of all nodes for every piece.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Run], scaling: float | None
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Piece], scaling: float | None
     ) -> Tensor:
         mixed = torch.empty_like(query)
         normalisers = []
-        for own, part in _with_slices(parts):
-            key_value = part.select(key, own), part.select(value, own)
-            mask = part.mask_arguments(query)
-            mixed[:, :, own], normaliser = _attention(query[:, :, own], *key_value, **mask, scale=scaling)
+        for part in parts:
+            inputs = part.fold(query, key.shape[1]), part.select(key), part.select(value)
+            own, normaliser = _attention(*inputs, attn_mask=part.mask, scale=scaling)
+            mixed[:, :, part.own] = own.reshape(mixed[:, :, part.own].shape)
             normalisers.append(normaliser)
         ctx.save_for_backward(query, key, value, mixed, *normalisers)
         ctx.parts, ctx.scaling = parts, scaling
@@ -186,28 +187,20 @@ class _Paths(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query, key, value, mixed, *normalisers = ctx.saved_tensors
-        query_gradient = torch.empty_like(query)
+        query_gradient, heads = torch.empty_like(query), key.shape[1]
         wide = torch.promote_types(query.dtype, torch.float32)
-        key_gradient, value_gradient = (torch.zeros_like(x, dtype=wide) for x in (key, value))
-        for (own, part), normaliser in zip(_with_slices(ctx.parts), normalisers, strict=True):
-            tensors = query[:, :, own], part.select(key, own), part.select(value, own), mixed[:, :, own], normaliser
-            query_gradient[:, :, own], *run_gradients = _attention_gradient(
-                gradient[:, :, own], *tensors, 0.0, **part.mask_arguments(query), scale=ctx.scaling
+        totals = [torch.zeros_like(x, dtype=wide) for x in (key, value)]
+        for part, normaliser in zip(ctx.parts, normalisers, strict=True):
+            inputs = part.fold(query, heads), part.select(key), part.select(value), part.fold(mixed, heads), normaliser
+            of_query, *of_keys = _attention_gradient(
+                part.fold(gradient, heads), *inputs, 0.0, is_causal=False, attn_mask=part.mask, scale=ctx.scaling
             )
-            for total, run_gradient in zip((key_gradient, value_gradient), run_gradients, strict=True):
-                if part.keys is None:
-                    total[:, :, own] += run_gradient
-                else:
-                    total.index_add_(2, part.keys, run_gradient.to(wide))
-        return query_gradient, key_gradient.to(key.dtype), value_gradient.to(value.dtype), None, None
-
-
-def _with_slices(parts: Sequence[Run]) -> Iterator[tuple[slice, Run]]:
-    """Each run after the slice of its nodes."""
-    start = 0
-    for part in parts:
-        yield slice(start, start + part.size), part
-        start += part.size
+            query_gradient[:, :, part.own] = of_query.reshape(query_gradient[:, :, part.own].shape)
+            before = len(part.ancestors)
+            for total, of_key in zip(totals, of_keys, strict=True):
+                total.index_add_(2, part.ancestors, of_key[:, :, :before].to(wide))
+                total[:, :, part.own] += of_key[:, :, before:]
+        return query_gradient, totals[0].to(key.dtype), totals[1].to(value.dtype), None, None
 
 
 AttentionInterface.register(NAME, attend)

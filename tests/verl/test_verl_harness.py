@@ -87,15 +87,17 @@ def test_trees_that_differ_from_their_rows_end_the_run(
     make_harness: MakeHarness, backend: Any, toy_config: RunConfig
 ) -> None:
     def see_all_before(worker: Any) -> None:
+        import torch
+
         from rtpo.core import tree_attention
 
-        worker.kept = tree_attention.runs
-        tree_attention.runs = lambda end: [tree_attention.Run(len(end), None, None)]
+        worker.kept = tree_attention.pieces
+        tree_attention.pieces = lambda end, *more: worker.kept(torch.full_like(end, len(end)), *more)
 
     def mend(worker: Any) -> None:
         from rtpo.core import tree_attention
 
-        tree_attention.runs = worker.kept
+        tree_attention.pieces = worker.kept
 
     harness = make_harness("profile.check_trees=true")
     harness.sync()
