@@ -1,10 +1,10 @@
 """The embedded rollout engine's core: batched key-value-cache decoding on a CPU.
 
-Requests are sorted by context length and run in blocks, one on each of torch's threads. Blocks of a large model run one
-after another, each on all threads. Contexts are prefilled as prefix trees (rtpo.core.trees), in pieces: a prefix that a
-piece's contexts share is computed once. A cached prompt of an earlier call is reused. Rows of a line share the keys and
-values of their context; each row adds those of its outputs. Finished rows are dropped. A row's tokens depend only on
-its context, seed, sampling settings and the weights, up to float rounding.
+Requests are sorted by context length and run in blocks, one on each of torch's threads. Contexts are prefilled as
+prefix trees (rtpo.core.trees), in pieces: a prefix that a piece's contexts share is computed once. A cached prompt of
+an earlier call is reused. Rows of a line share the keys and values of their context; each row adds those of its
+outputs. Finished rows are dropped. A row's tokens depend only on its context, seed, sampling settings and the weights,
+up to float rounding.
 
 Shapes: B rows, L lines (`_Rows`), P tokens of the longest context, D head size, V vocabulary.
 """
@@ -31,12 +31,8 @@ from rtpo.errors import ConfigError, DataError, StaleEngine
 from rtpo.types import Ids, StopReason, as_ids
 
 BLOCK_ROWS: Final = 128
-"""the most rows of a block, so that a small model's keys and values fit the processor's cache"""
-LARGE_MODEL: Final = 1 << 24
-"""models with at least this many parameters run blocks one after another, each on all threads: weights that exceed the
-processor's cache are best read once for many rows"""
-LARGE_MODEL_ROWS: Final = 256
-"""the most rows of a large model's block, which bounds the logits in memory"""
+"""the most rows of a block. It bounds the logits in memory, and a small model's keys and values fit the processor's
+cache"""
 FEW_ROWS: Final = 32
 """fewer rows are not split among threads: a step with fewer rows costs hardly less"""
 BLOCK_BYTES: Final = 1 << 30
@@ -198,7 +194,6 @@ class Decoder:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self._model = Transformer(config, dtype)
-        self._is_large = self._model.parameter_count >= LARGE_MODEL
         self._vocabulary = config.vocab_size
         self._positions = config.max_position_embeddings
         if any(not 0 <= i < config.vocab_size for i in stop_ids):
@@ -261,7 +256,7 @@ class Decoder:
         _ = self.version
         for request in requests:
             self._check(request)
-        threads = 1 if self._is_large else torch.get_num_threads()
+        threads = torch.get_num_threads()
         blocks = list(self._blocks(requests, threads))
         generations: dict[int, Generation] = {}
         with _workers(threads if len(blocks) > 1 else 1) as run_all:
@@ -296,7 +291,7 @@ class Decoder:
 
     def _blocks(self, requests: Sequence[Request], threads: int) -> Iterator[list[int]]:
         """Indices of the requests of each block, by context length, with equal contexts side by side."""
-        most_rows = LARGE_MODEL_ROWS if self._is_large else min(BLOCK_ROWS, max(FEW_ROWS, -(-len(requests) // threads)))
+        most_rows = min(BLOCK_ROWS, max(FEW_ROWS, -(-len(requests) // threads)))
         most_bytes = BLOCK_BYTES // threads
         contexts = [request.context_ids for request in requests]
         # counted as if no context were shared

@@ -130,10 +130,6 @@ class Transformer:
         self._laid_out: dict[int, Tensor] = {}
         """by address: matrices in oneDNN's layout, so that a product in bf16 need not convert them"""
 
-    @property
-    def parameter_count(self) -> int:
-        return sum(view.numel() for view, _ in self._targets.values())
-
     def _matrix(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=self.dtype)
 
