@@ -35,7 +35,7 @@ def train_part(
     study: Study, part: str, stop: StopRequest, *, task: str | None = None, only: str = "", minutes: float = 240
 ) -> None:
     """Train the missing runs of a part. task, only: as `selected` takes them. No run begins after `minutes`. Raises as
-    `train` and `selected`, and Stopped after a run that ended although it was asked to stop."""
+    `train` and `selected`, and Stopped if a run was asked to stop but reached its end first."""
     begun = time.monotonic()
     seen: set[StudyRun] = set()
     # the search plans further runs once others have ended

@@ -1,7 +1,7 @@
 """A study's comparisons, measured on its finished runs: the tables of docs/results/when.md.
 
 The outcome is success at temperature 1, which is what is trained. A difference pairs the runs of the same warm start,
-seed and questions.
+seed and questions. "The test" is the runs of all parts of the plan but the search.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,8 @@ COST_COLUMNS = {
     "Optimizer steps": ("optimizer_steps", 1.0),
     "Ties, %": ("ties", 100.0),
 }
-"""by title: a column of `Frames.runs` (`ties`: of `Frames.steps`, the mean over its rows), and its factor"""
+"""by title: a column of `Frames.runs`, and the factor to show it by. `ties`, the share of groups whose advantages are
+all 0, is of `Frames.steps`, averaged over a run's rows"""
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Gain:
 
 
 class StudyRuns:
-    """The finished runs of a study. places: task, label, warm start and seed of each planned run that is not of the
-    search."""
+    """The finished runs of a study. places: run, task, label, warm start (`StudyRun.experiment`) and seed of
+    each planned run that is not of the search."""
 
     def __init__(self, name: str) -> None:
         self.study = load_study(name)
@@ -135,7 +136,7 @@ def gains(name: str) -> dict[Comparison, Gain]:
         differences = paired(table, comparison)
         if len(differences):
             measured[comparison] = _gain(differences)
-    # a comparison without runs counts with p = 1: once it has runs, the others' p stay or fall
+    # a comparison without runs counts with p = 1, so its later runs cannot raise the others' adjusted p
     adjusted = holm([measured[each].p if each in measured else 1.0 for each in family])
     return measured | {
         each: replace(measured[each], p=p) for each, p in zip(family, adjusted, strict=True) if each in measured
@@ -181,7 +182,7 @@ def score(name: str) -> pd.DataFrame:
 
 
 def exploratory(name: str) -> pd.DataFrame:
-    """The exploratory comparisons, like `family`."""
+    """The exploratory comparisons, like `family` but without predictions. p is not adjusted."""
     return pd.DataFrame([{**_named(each), **_texts(gains(name).get(each))} for each in exploratory_of(name)])
 
 
@@ -250,7 +251,7 @@ def runs(name: str) -> pd.DataFrame:
     questions before training and after training at each rate that was tried. From the test: mean costs of a run."""
     source, costs, rows = runs_of(name), _costs(name), []
     for task, label in source.study.searches():
-        chosen, means = source.study.choice(task, label).best, source.study.searched(task, label)
+        chosen, means = source.study.choice(task, label).best, source.study.search_success(task, label)
         if chosen is not None:
             row = {"Task": TASKS[task], "Configuration": title_of(label), "Chosen": f"{chosen:g}"}
             row["Before"] = number(means[chosen].before, 1, 100)

@@ -34,7 +34,8 @@ class StudyRun:
     """A run of a study, without its learning rate."""
 
     task: str  # as the plan names it
-    experiment: str  # the folder above that of its records: [rates_][TASK_]WARM_START, with TASK if the plan defines it
+    experiment: str
+    """the folder around the run's own: [rates_][TASK_]WARM_START; TASK is there if the plan defines the task"""
     label: str  # the configuration's; in the search with the rate
     seed: int
     configuration: Configuration
@@ -94,10 +95,10 @@ class Study:
         if part == RATES:
             yield from self.search()
             return
-        rates, plan = self._rates(), self._plan.parts[part]
-        pairs = product(plan.seeds, range(plan.warm_starts))
-        for seed, number in sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % plan.warm_starts, pair[0])):
-            for task, configuration in product(plan.tasks, plan.configurations):
+        rates, compared = self._rates(), self._plan.parts[part]
+        pairs = product(compared.seeds, range(compared.warm_starts))
+        for seed, number in sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % compared.warm_starts, pair[0])):
+            for task, configuration in product(compared.tasks, compared.configurations):
                 warm_start = self._plan.warm_starts[self._task(task).task][number]
                 run = self._study_run(Place(task, warm_start, seed), configuration, configuration.label)
                 yield run, rates.get(task, {}).get(configuration.label)
@@ -126,7 +127,7 @@ class Study:
         return str(run) in self._kept.index or self.folder(run).is_finished
 
     def config(self, run: StudyRun, rate: float) -> RunConfig:
-        """The configuration of a run."""
+        """All settings of a run at a learning rate, as `train` takes them."""
         overrides = [
             f"seed={run.seed}",
             f"results={self.results}",
@@ -138,8 +139,8 @@ class Study:
         return compose_run(composed("train", overrides))
 
     def configs(self, task: str, label: str) -> list[RunConfig]:
-        """The configuration of one run on each warm start, sorted by name. Raises DataError without a learning
-        rate, or if no part compares this label on this task."""
+        """The `config` of one run on each warm start, sorted by the warm start's folder. Raises DataError without a
+        learning rate, or if no part compares this label on this task."""
         by_start: dict[str, tuple[StudyRun, float | None]] = {}
         for run, rate in (each for part in self.compared_parts for each in self.planned(part)):
             if (run.task, run.label) == (task, label):
@@ -153,7 +154,7 @@ class Study:
     # the search for learning rates
 
     def search(self) -> Iterator[tuple[StudyRun, float]]:
-        """The runs of the search, by task and then by seed."""
+        """The runs of the search with their rates, by task of configs/task/ and then by seed."""
         runs = [
             (run, rate)
             for task, label in self.searches()
@@ -163,9 +164,9 @@ class Study:
         yield from sorted(runs, key=lambda planned: (self._task(planned[0].task).task, planned[0].seed))
 
     def choice(self, task: str, label: str) -> Choice:
-        """The state of the search for one configuration. It begins with the rates of `begin`. While the rate that the
-        plan's rule takes, or the one with the highest mean, is the lowest or highest tried, it adds the next one of
-        the grid beyond."""
+        """The state of the search for one configuration. It begins with the rates of `begin`. As long as the rule's
+        rate, or the rate with the highest mean, is the lowest or highest tried, the search also tries the next rate of
+        the grid on that side."""
         grid, tried = self._plan.rates.grid, self._plan.rates.begin
         low, high = grid.index(tried[0]), grid.index(tried[-1])
         while True:
@@ -198,7 +199,7 @@ class Study:
         error = stdev(ends) / sqrt(len(ends)) if len(ends) > 1 else 0.0
         return next(rate for rate in steady if means[rate] >= means[highest] - error)
 
-    def searched(self, task: str, label: str) -> dict[float, RunSuccess]:
+    def search_success(self, task: str, label: str) -> dict[float, RunSuccess]:
         """Mean success in the search by rate, for the rates tried."""
         means = {}
         for rate in self.choice(task, label).tried:

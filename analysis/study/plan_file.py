@@ -17,7 +17,7 @@ RATES, CORE = "rates", "core"
 class Configuration:
     """A configuration of a part. An entry that is only a name gives that name to label and algorithm."""
 
-    label: str  # begins the names of its runs
+    label: str  # begins the names of its runs' folders
     algorithm: str  # a file of configs/algorithm/
     settings: tuple[str, ...] = ()  # further Hydra overrides
 
@@ -93,7 +93,9 @@ def load_plan(file: Path) -> StudyPlan:
         raise ConfigError(f"{file} is not the plan of a study: it has no search for learning rates, `{RATES}`.")
     top = {name: source.pop(name) for name in StudyPlan.__dataclass_fields__ if name in source}
     for part in (each for each in (top[RATES], *source.values()) if isinstance(each, dict)):
-        part["configurations"] = [_with_defaults(entry) for entry in part.get("configurations", [])]
+        entries = part.setdefault("configurations", [])
+        if isinstance(entries, list):
+            part["configurations"] = [_with_defaults(entry) for entry in entries]
     top[RATES].setdefault("begin", top[RATES].get("grid"))
     plan: StudyPlan = build(StudyPlan, top | {"parts": source}, str(file))
     _check(plan, file)

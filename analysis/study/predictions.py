@@ -52,7 +52,7 @@ class Comparison:
 class Comparisons:
     """What a study compares."""
 
-    measured_turns: dict[str, str]  # by task, a key of `WarmStartRecord.decided`, which holds f_k
+    measured_turns: dict[str, str]  # by task, the measurement's name in `WarmStartRecord.decided`
     family: tuple[Comparison, ...]  # judged together, by Holm's method, and predicted
 
 
@@ -108,7 +108,7 @@ def predict(study: Study, compared: Comparisons, comparison: Comparison) -> Pred
     """The rule of this module. Raises DataError if a configuration of the comparison, or exact GRPO, has no learning
     rate on the task yet."""
     turns = measured_turns(study, comparison.task, compared.measured_turns[comparison.task])
-    before, after = study.searched(comparison.task, CONTROL)[study.rate_of(comparison.task, CONTROL)]
+    before, after = study.search_success(comparison.task, CONTROL)[study.rate_of(comparison.task, CONTROL)]
     ends = []
     for label in (comparison.configuration, comparison.against):
         algorithm = study.configs(comparison.task, label)[0].algorithm
@@ -120,9 +120,9 @@ def predict(study: Study, compared: Comparisons, comparison: Comparison) -> Pred
 def noise(algorithm: Mapping[str, Any], turns: Turns) -> list[float]:
     """The noise of a method's gradient by turn, exact GRPO's being 1. algorithm: that of a run's configuration.
 
-    RTPO's is `rtpo.theory.noise`. A state baseline leaves the share f_k of the noise that it acts on. Where it acts
-    on a share w, the noise is w f_k + 1 - w. For GiGPO, w is the share of recurring paths. For anchored baselines, w is
-    the weight of one other path, 1 / (1 + shrinkage). For other methods, w is 0.
+    RTPO's is `rtpo.theory.noise`. A state baseline multiplies the noise that it acts on by f_k. If it acts on a share w
+    of the noise, w f_k + 1 - w is left. For GiGPO, w is the share of recurring paths. For anchored baselines, w is the
+    weight in the baseline of one other path through the state, 1 / (1 + shrinkage). For other methods, w is 0.
     """
     if algorithm["name"].startswith("rtpo"):
         trunks, group, count = algorithm["trunks"], algorithm["group_size"], len(turns.left)

@@ -200,6 +200,8 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     for changed, said in (
         ({"seeds": ["one"]}, r"core\.seeds\.0 is 'one'"),
         ({"configurations": [{"label": "grpo", "setings": []}]}, r"setings is not a field of Configuration"),
+        ({"configurations": "grpo"}, r"core\.configurations is 'grpo'"),
+        ({"configurations": None}, r"core\.configurations is"),
     ):
         with pytest.raises(ConfigError, match=said):
             study_of(tmp_path, core=TINY["core"] | changed)
