@@ -103,10 +103,10 @@ class Study:
                 run = self._study_run(Place(task, warm_start, seed), configuration, configuration.label)
                 yield run, rates.get(task, {}).get(configuration.label)
 
-    def _study_run(self, run: Place, configuration: Configuration, label: str, is_search: bool = False) -> StudyRun:
-        task, warm_start = self._task(run.task), run.warm_start
+    def _study_run(self, place: Place, configuration: Configuration, label: str, is_search: bool = False) -> StudyRun:
+        task, warm_start = self._task(place.task), place.warm_start
         base = task.task
-        experiment = warm_start if base == run.task else f"{run.task}_{warm_start}"
+        experiment = warm_start if base == place.task else f"{place.task}_{warm_start}"
         settings = (
             f"algorithm={configuration.algorithm}",
             f"task={base}",
@@ -118,7 +118,7 @@ class Study:
             *(self._plan.rates.settings if is_search else ()),
         )
         where = f"{RATES}_{experiment}" if is_search else experiment
-        return StudyRun(run.task, where, label, run.seed, configuration, settings)
+        return StudyRun(place.task, where, label, place.seed, configuration, settings)
 
     def folder(self, run: StudyRun) -> RunFolder:
         return RunFolder(self.results / str(run))
@@ -260,12 +260,12 @@ class Study:
     def _runs_at(self, task: str, label: str, rate: float) -> list[StudyRun]:
         """The runs of a configuration's search at one rate."""
         rates = self._plan.rates
-        runs = rates.places.get(task) or [
+        places = rates.places.get(task) or [
             Place(task, self._plan.warm_starts[self._task(task).task][0], seed) for seed in rates.seeds
         ]
         planned = {each.label: each for each in reversed(self._plan.configurations)}
         configuration = planned.get(label, Configuration(label, label))
-        return [self._study_run(run, configuration, f"{label}_lr{rate:g}", is_search=True) for run in runs]
+        return [self._study_run(place, configuration, f"{label}_lr{rate:g}", is_search=True) for place in places]
 
     def _success_of(self, run: StudyRun) -> RunSuccess:
         """A run's mean success at the study's decoding."""

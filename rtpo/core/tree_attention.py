@@ -1,7 +1,7 @@
 """Attention for trees laid end to end (`rtpo.core.trees`). It replaces a transformers model's own attention.
 
 On CUDA it is FlexAttention with a block mask. On a CPU it is torch's attention, called for each `Piece` of the nodes. A
-piece attends to some hundred keys; with one mask for all pairs of nodes, it would compute scores for thousands of keys.
+piece attends to a few hundred keys. With one mask for all pairs of nodes, it would compute scores for thousands.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ KERNELS = 32
 """most shapes that torch may compile FlexAttention for; tests need fewer than half. It replaces torch's limit of 8
 (torch._dynamo.config.recompile_limit). Beyond a limit torch computes all pairs of nodes, so `attend` raises there"""
 PIECE = 256
-"""most nodes in a piece, on a CPU: with fewer, calls of torch take more time, with more, scores of keys that no node
-attends to"""
+"""most nodes in a piece, on a CPU. Smaller pieces take more calls of torch. Larger ones compute more scores of keys
+that a node does not attend to"""
 FAMILIES = ("llama", "qwen2", "qwen3")
 """model types whose layers compute plain causal attention through transformers' registry"""
 LENGTH_DEPENDENT = ("dynamic", "longrope")
@@ -117,7 +117,7 @@ def attend(
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
     """Consecutive nodes of trees, and what they attend to. With g query heads for each key head, `mask` has g x nodes
-    rows: those of the first query head, then those of the next."""
+    rows: those of the first of these heads, then those of the next."""
 
     own: slice  # of the piece's nodes
     ancestors: Tensor  # their ancestors before the piece
@@ -133,9 +133,9 @@ class Piece:
         return x[:, :, self.own].reshape(1, key_heads, -1, x.shape[-1])
 
 
-def pieces(end: Tensor, groups: int, dtype: torch.dtype) -> list[Piece]:
-    """Cut trees into pieces of at most PIECE nodes. end: [nodes], as in `rtpo.core.trees.Forest`. groups: query heads
-    for each key head. dtype: of the queries."""
+def pieces(end: Tensor, heads_per_key: int, dtype: torch.dtype) -> list[Piece]:
+    """Cut trees into pieces of at most PIECE nodes. end: [nodes], as in `rtpo.core.trees.Forest`. heads_per_key:
+    query heads for each key head. dtype: of the queries."""
     node, parts = torch.arange(len(end)), []
     for start in range(0, len(end), PIECE):
         own = node[start : start + PIECE]
@@ -143,14 +143,14 @@ def pieces(end: Tensor, groups: int, dtype: torch.dtype) -> list[Piece]:
         keys = torch.cat([ancestors, own])
         hidden = (keys > own[:, None]) | (own[:, None] >= end[keys])
         mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)
-        parts.append(Piece(slice(start, start + len(own)), ancestors, mask.repeat(groups, 1)[None, None]))
+        parts.append(Piece(slice(start, start + len(own)), ancestors, mask.repeat(heads_per_key, 1)[None, None]))
     return parts
 
 
 _attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _attention_gradient = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 _pieces = WeakTensorKeyDictionary()
-"""the pieces of each mask; all layers of a forward pass get the same mask"""
+"""the pieces of each mask; a mask belongs to one forward pass of one model, and all its layers get it"""
 
 
 def _piece_by_piece(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:

@@ -31,8 +31,8 @@ from rtpo.errors import ConfigError, DataError, StaleEngine
 from rtpo.types import Ids, StopReason, as_ids
 
 BLOCK_ROWS: Final = 128
-"""the most rows of a block. It bounds the logits in memory, and a small model's keys and values fit the processor's
-cache"""
+"""the most rows of a block. It bounds the logits in memory, and with it a small model's keys and values fit the
+processor's cache"""
 FEW_ROWS: Final = 32
 """fewer rows are not split among threads: a step with fewer rows costs hardly less"""
 BLOCK_BYTES: Final = 1 << 30
@@ -258,12 +258,13 @@ class Decoder:
             self._check(request)
         threads = torch.get_num_threads()
         blocks = list(self._blocks(requests, threads))
+        workers = max(1, min(threads, len(blocks)))
         generations: dict[int, Generation] = {}
-        with _workers(threads if len(blocks) > 1 else 1) as run_all:
-            for first in range(0, len(blocks), threads):
-                running_blocks = blocks[first : first + threads]
+        with _workers(workers) as run_all:
+            for first in range(0, len(blocks), workers):
+                running_blocks = blocks[first : first + workers]
                 contexts = [requests[i].context_ids for block in running_blocks for i in block]
-                prompts = self._prefilled({ids.tobytes(): ids for ids in contexts}, threads, run_all)
+                prompts = self._prefilled({ids.tobytes(): ids for ids in contexts}, workers, run_all)
                 jobs = [([requests[i] for i in block], prompts) for block in running_blocks]
                 for block, done in zip(running_blocks, run_all(self._run, jobs), strict=True):
                     generations.update(zip(block, done, strict=True))
@@ -358,13 +359,13 @@ class Decoder:
         logits = torch.stack([prompt.logits for prompt in prompts])
         return _Rows(requests, context, prompts), logits[torch.from_numpy(context)]
 
-    def _prefilled(self, contexts: Mapping[bytes, Ids], threads: int, run_all: _StarMap) -> dict[bytes, Prompt]:
+    def _prefilled(self, contexts: Mapping[bytes, Ids], workers: int, run_all: _StarMap) -> dict[bytes, Prompt]:
         """The prompts of contexts, from the cache or computed in pieces."""
         cached = {key: prompt for key in contexts if (prompt := self._prompts.get(key))}
         missing = [key for key in contexts if key not in cached]
         rows = [contexts[key] for key in missing]
         cached_kv = self._prompts.beginnings(rows)
-        parts = pieces(rows, [0 if kv is None else kv.shape[2] for kv in cached_kv], threads) if rows else []
+        parts = pieces(rows, [0 if kv is None else kv.shape[2] for kv in cached_kv], workers) if rows else []
         jobs = [([rows[i] for i in piece], [cached_kv[i] for i in piece]) for piece in parts]
         for piece, (prompts, computed) in zip(parts, run_all(partial(prefill, self._model), jobs), strict=True):
             self.prefilled_tokens += computed
@@ -375,13 +376,14 @@ class Decoder:
 
 
 @contextmanager
-def _workers(threads: int) -> Iterator[_StarMap]:
-    """A `starmap` over threads. In each, torch's operators use one thread: several would slow a small model down."""
-    if threads == 1:
+def _workers(workers: int) -> Iterator[_StarMap]:
+    """A `starmap` over workers, which share torch's threads evenly."""
+    threads = torch.get_num_threads()
+    if workers == 1:
         yield starmap
         return
     try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,)) as pool:
             yield lambda run, jobs: pool.map(run, *zip(*jobs, strict=True))
     finally:
         torch.set_num_threads(threads)  # the pool's threads changed it for the whole process

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import flex_attention
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config, Qwen3ForCausalLM
 
+from rtpo.core import tree_attention
 from rtpo.core.losses import TokenBatch, loss
 from rtpo.core.rounding import SHIFT, difference
 from rtpo.core.tree_attention import BLOCK, block_mask, choose_attention
@@ -55,14 +56,16 @@ def masks_of(rows: Sequence[Ids], seed: int) -> list[np.ndarray]:
     return masks
 
 
-def on_trees(model: Qwen3ForCausalLM, trees: Forest) -> torch.Tensor:
+def on_trees(model: Qwen3ForCausalLM, trees: Forest, piece: int = tree_attention.PIECE) -> torch.Tensor:
     """[trained]"""
     end = None if trees.end is None else torch.from_numpy(trees.end)
-    logits = model(
-        input_ids=torch.from_numpy(trees.ids),
-        position_ids=torch.from_numpy(trees.depth),
-        attention_mask=choose_attention(model.config, end),
-    ).logits.flatten(0, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tree_attention, "PIECE", piece)
+        logits = model(
+            input_ids=torch.from_numpy(trees.ids),
+            position_ids=torch.from_numpy(trees.depth),
+            attention_mask=choose_attention(model.config, end),
+        ).logits.flatten(0, 1)
     logprobs = (logits / TEMPERATURE).log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
     return logprobs[torch.from_numpy(trees.nodes), torch.from_numpy(trees.labels)][torch.from_numpy(trees.read)]
 
@@ -101,7 +104,8 @@ def test_log_probs_and_gradients_are_those_of_single_rows(model: Any, rows: list
     )
     assert (trees.end is not None) == has_branches
     whole = row_by_row(model, rows, masks)
-    shared = on_trees(model, trees)
+    piece = 1 + seed % 11
+    shared = on_trees(model, trees, piece)
     torch.testing.assert_close(shared, whole, atol=1e-6, rtol=0)
     rng = np.random.default_rng(seed)
 
@@ -122,7 +126,7 @@ def test_log_probs_and_gradients_are_those_of_single_rows(model: Any, rows: list
         terms = replace(batch, reference=whole.detach() + drawn(-0.5, 0.5) if spec.kl else None)
         expected, of_trees = (
             gradient(model, loss(replace(terms, logprobs=logprobs), spec)[0])
-            for logprobs in (row_by_row(model, rows, masks), on_trees(model, trees))
+            for logprobs in (row_by_row(model, rows, masks), on_trees(model, trees, piece))
         )
         largest = max(largest, float(expected.norm()))
         assert float((of_trees - expected).norm()) <= 1e-6 * largest

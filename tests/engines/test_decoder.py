@@ -119,8 +119,14 @@ def test_logprobs_equal_a_full_forward_pass(
 
 
 @torch.no_grad()
-def test_in_bf16_log_probs_are_near_those_of_float32(model: Qwen3ForCausalLM) -> None:
-    """On shared and on distinct contexts, with a prefix from the cache; siblings' contexts are computed once."""
+@pytest.mark.parametrize("block_rows", [8, 128])
+def test_in_bf16_log_probs_are_near_those_of_float32(
+    model: Qwen3ForCausalLM, block_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On shared and on distinct contexts, with a prefix from the cache, in one block and in several threads."""
+    monkeypatch.setattr(decoder_module, "BLOCK_ROWS", block_rows)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
     decoder = Decoder(model.config, {STOP}, 1000, torch.bfloat16)
     decoder.load(model.state_dict().items(), 3)
     contexts = random_contexts(MIXED)
@@ -135,6 +141,7 @@ def test_in_bf16_log_probs_are_near_those_of_float32(model: Qwen3ForCausalLM) ->
         assert 0 < np.concatenate(gaps).mean() < BF16_MEAN
         assert np.concatenate(gaps).max() < BF16_LARGEST
         contexts = [np.concatenate([ids, ids]) for ids in contexts]
+    torch.set_num_threads(threads)
 
 
 def test_frequencies_match_probabilities(model: Qwen3ForCausalLM) -> None:
