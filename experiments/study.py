@@ -34,8 +34,9 @@ FREEZE, MISSING = "freeze", "missing"
 def train_part(
     study: Study, part: str, stop: StopRequest, *, task: str | None = None, only: str = "", minutes: float = 240
 ) -> None:
-    """Train the missing runs of a part. task, only: as `selected` takes them. No run begins after `minutes`. Raises as
-    `train` and `selected`, and Stopped if a run was asked to stop but reached its end first."""
+    """Train the missing runs of a part. task, only: as `selected` takes them. No run begins after `minutes`. Runs that
+    another process holds are left out. Otherwise raises as `train` and `selected`, and Stopped if a run was asked to
+    stop but reached its end first."""
     begun = time.monotonic()
     seen: set[StudyRun] = set()
     # the search plans further runs once others have ended

@@ -15,7 +15,7 @@ RATES, CORE = "rates", "core"
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration of a part. An entry that is only a name gives that name to label and algorithm."""
+    """A configuration of a part or of the search. An entry that is only a name gives it to label and algorithm."""
 
     label: str  # begins the names of its runs' folders
     algorithm: str  # a file of configs/algorithm/

@@ -122,7 +122,8 @@ def noise(algorithm: Mapping[str, Any], turns: Turns) -> list[float]:
 
     RTPO's is `rtpo.theory.noise`. A state baseline multiplies the noise that it acts on by f_k. If it acts on a share w
     of the noise, w f_k + 1 - w is left. For GiGPO, w is the share of recurring paths. For anchored baselines, w is the
-    weight in the baseline of one other path through the state, 1 / (1 + shrinkage). For other methods, w is 0.
+    weight of the other path where only one other path goes through the state, 1 / (1 + shrinkage). For other methods,
+    w is 0.
     """
     if algorithm["name"].startswith("rtpo"):
         trunks, group, count = algorithm["trunks"], algorithm["group_size"], len(turns.left)
