@@ -1,10 +1,10 @@
 """The embedded rollout engine's core: batched key-value-cache decoding on a CPU.
 
-Requests are sorted by context length and run in blocks, one on each of torch's threads. Contexts are prefilled as
-prefix trees (rtpo.core.trees), in pieces: a prefix that a piece's contexts share is computed once. A cached prompt of
-an earlier call is reused. Rows of a line share the keys and values of their context; each row adds those of its
-outputs. Finished rows are dropped. A row's tokens depend only on its context, seed, sampling settings and the weights,
-up to float rounding.
+Requests are sorted by context length and run in blocks, several at a time, which share torch's threads. Contexts are
+prefilled as prefix trees (rtpo.core.trees), in pieces: a prefix that a piece's contexts share is computed once. A
+cached prompt of an earlier call is reused. Rows of a line share the keys and values of their context; each row adds
+those of its outputs. Finished rows are dropped. A row's tokens depend only on its context, seed, sampling settings and
+the weights, up to float rounding.
 
 Shapes: B rows, L lines (`_Rows`), P tokens of the longest context, D head size, V vocabulary.
 """

@@ -126,22 +126,24 @@ def test_in_bf16_log_probs_are_near_those_of_float32(
     """On shared and on distinct contexts, with a prefix from the cache, in one block and in several threads."""
     monkeypatch.setattr(decoder_module, "BLOCK_ROWS", block_rows)
     threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    decoder = Decoder(model.config, {STOP}, 1000, torch.bfloat16)
-    decoder.load(model.state_dict().items(), 3)
-    contexts = random_contexts(MIXED)
-    for _ in range(2):
-        requests = requests_of(contexts * 3, max_tokens=12)
-        gaps = []
-        for request, generation in zip(requests, decoder.generate(requests), strict=True):
-            ids = np.concatenate([request.context_ids, generation.output_ids]).astype(np.int64)
-            logits = model(torch.from_numpy(ids[None])).logits[0, len(request.context_ids) - 1 : -1]
-            expected = logits.log_softmax(-1)[np.arange(len(logits)), generation.output_ids.tolist()].numpy()
-            gaps.append(np.abs(generation.logprobs - expected))
-        assert 0 < np.concatenate(gaps).mean() < BF16_MEAN
-        assert np.concatenate(gaps).max() < BF16_LARGEST
-        contexts = [np.concatenate([ids, ids]) for ids in contexts]
-    torch.set_num_threads(threads)
+    try:
+        torch.set_num_threads(2)
+        decoder = Decoder(model.config, {STOP}, 1000, torch.bfloat16)
+        decoder.load(model.state_dict().items(), 3)
+        contexts = random_contexts(MIXED)
+        for _ in range(2):
+            requests = requests_of(contexts * 3, max_tokens=12)
+            gaps = []
+            for request, generation in zip(requests, decoder.generate(requests), strict=True):
+                ids = np.concatenate([request.context_ids, generation.output_ids]).astype(np.int64)
+                logits = model(torch.from_numpy(ids[None])).logits[0, len(request.context_ids) - 1 : -1]
+                expected = logits.log_softmax(-1)[np.arange(len(logits)), generation.output_ids.tolist()].numpy()
+                gaps.append(np.abs(generation.logprobs - expected))
+            assert 0 < np.concatenate(gaps).mean() < BF16_MEAN
+            assert np.concatenate(gaps).max() < BF16_LARGEST
+            contexts = [np.concatenate([ids, ids]) for ids in contexts]
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_frequencies_match_probabilities(model: Qwen3ForCausalLM) -> None:
