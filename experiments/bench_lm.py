@@ -3,10 +3,12 @@
 Each side runs in a process of its own, so that its peak memory is known.
 """
 
+import asyncio
 import multiprocessing
-import resource
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ MODEL = PROJECT / "data" / "models" / "smollm2-135m-instruct"
 ROWS, SIBLINGS, CONTEXT_TOKENS, REPLY_TOKENS = 64, 16, 200, 16  # of the engine's cases
 PROMPTS, PATHS, TURNS = 2, 16, 6  # of the update
 PROMPT_TOKENS, THOUGHT_TOKENS, COMMAND_TOKENS, ANSWER_TOKENS = 160, 12, 5, 20  # of a text game, on average
+VOCABULARY = 49152  # without the added tags
 THREADS = 2
 Sides = Mapping[str, Callable[[], object]]
 InTurns = Callable[[Sides, int], dict[str, list[float]]]
@@ -51,7 +54,7 @@ class Side:
         self._answer()
 
     def end(self) -> float:
-        """End the process; returns its peak memory in GiB."""
+        """End the process; returns its peak memory in GiB, with that of its child processes."""
         self._pipe.send("end")
         gigabytes = float(self._answer())
         self._process.join()
@@ -84,6 +87,8 @@ def lm(options: Namespace, in_turns: InTurns) -> Iterator[Case]:
         name = f"{ROWS} rows, {siblings} a prompt"
         yield f"sampling, {name}", "ms a token", per_token(timings, dict.fromkeys(sides, tokens))
         yield f"memory of sampling, {name}", "GiB", {label: [side.end()] for label, side in sides.items()}
+        if find_spec("vllm"):
+            yield from against_vllm(options, in_turns, siblings)
     from rtpo.verl_harness.session import open_backend
 
     overrides = ("task=textworld", "profile=laptop_lm", f"model.path={options.model}", "optimizer.lr=1e-12")
@@ -97,6 +102,17 @@ def lm(options: Namespace, in_turns: InTurns) -> Iterator[Case]:
     yield "memory of an update", "GiB", {"trees": [trainer_peak()], "plain": [plain.end()]}
 
 
+def against_vllm(options: Namespace, in_turns: InTurns, siblings: int) -> Iterator[Case]:
+    """The embedded engine against vLLM's CPU build, each behind verl's server with a trainer beside it, as in a run."""
+    sides = {
+        "embedded": Side(through_verl, options.model, siblings),
+        "vLLM": Side(through_verl, options.model, siblings, "+engine=vllm_cpu"),
+    }
+    timings, name = in_turns(sides, options.repeats), f"through verl, {ROWS} rows, {siblings} a prompt"
+    yield f"sampling {name}", "ms a token", per_token(timings, dict.fromkeys(sides, ROWS * REPLY_TOKENS))
+    yield f"memory of sampling {name}", "GiB", {label: [side.end()] for label, side in sides.items()}
+
+
 def per_token(timings: Mapping[str, list[float]], tokens: Mapping[str, int]) -> dict[str, list[float]]:
     return {side: [1e3 * seconds / tokens[side] for seconds in values] for side, values in timings.items()}
 
@@ -106,15 +122,33 @@ def engine(model: Path, siblings: int) -> Callable[[], object]:
     network = pretrained(model)
     decoder = Decoder(network.config, (), 98304, network.dtype)
     decoder.load(network.state_dict().items(), version=0)
-    sampling = Sampling(max_tokens=REPLY_TOKENS)
-    contexts = prompts(network.config.vocab_size, siblings)
-    requests = [Request(as_ids(ids), sampling, seed, str(seed), str(seed)) for seed, ids in enumerate(contexts)]
+    requests = requests_for(prompts(network.config.vocab_size, siblings))
 
     def run() -> None:
         decoder.reset_cache()
         decoder.generate(requests)
 
     return run
+
+
+def through_verl(model: Path, siblings: int, *overrides: str) -> Callable[[], object]:
+    """Sample with a run's engine. Each call has new contexts, since the engine caches those of earlier calls."""
+    from rtpo.verl_harness.session import open_backend
+
+    config = compose_run(composed("train", ["task=textworld", "profile=laptop_lm", f"model.path={model}", *overrides]))
+    backend, calls, loop = open_backend(config), count(), asyncio.new_event_loop()
+    backend.push(1)
+
+    async def answer_all() -> None:
+        requests = requests_for(prompts(VOCABULARY, siblings, next(calls)))
+        await asyncio.gather(*map(backend.engine.generate, requests))
+
+    return lambda: loop.run_until_complete(answer_all())
+
+
+def requests_for(contexts: np.ndarray) -> list[Request]:
+    sampling = Sampling(max_tokens=REPLY_TOKENS)
+    return [Request(as_ids(ids), sampling, seed, str(seed), str(seed)) for seed, ids in enumerate(contexts)]
 
 
 def generate(model: Path, siblings: int) -> Callable[[], object]:
@@ -147,9 +181,9 @@ def pretrained(model: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(model, dtype=dtype).eval()
 
 
-def prompts(vocabulary: int, siblings: int) -> np.ndarray:
+def prompts(vocabulary: int, siblings: int, seed: int = 0) -> np.ndarray:
     """[ROWS, CONTEXT_TOKENS] random ids, each context `siblings` times."""
-    drawn = np.random.default_rng(0).integers(0, vocabulary, (ROWS // siblings, CONTEXT_TOKENS))
+    drawn = np.random.default_rng(seed).integers(0, vocabulary, (ROWS // siblings, CONTEXT_TOKENS))
     return drawn.repeat(siblings, axis=0)
 
 
@@ -159,7 +193,7 @@ def game_rows(prompts: int, paths: int) -> list[Ids]:
     rng = np.random.default_rng(0)
 
     def ids(count: int) -> np.ndarray:
-        return rng.integers(0, 49152, count)
+        return rng.integers(0, VOCABULARY, count)
 
     rows = []
     for _ in range(prompts):
@@ -182,13 +216,18 @@ def pack_rows(rows: list[Ids]) -> Packed:
 
 
 def peak() -> float:
-    """This process's peak memory in GiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    """The peak memory in GiB of this process and its child processes, each at its own peak."""
+    me = psutil.Process()
+    return sum(map(peak_of, [me, *me.children(recursive=True)]))
 
 
 def trainer_peak() -> float:
     """The peak memory in GiB of the trainer's worker, which Ray started below this process."""
     (worker,) = [child for child in psutil.Process().children(recursive=True) if "::AgentWorker" in child.cmdline()[0]]
-    lines = Path(f"/proc/{worker.pid}/status").read_text().splitlines()
+    return peak_of(worker)
+
+
+def peak_of(process: psutil.Process) -> float:
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     (kibibytes,) = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
     return int(kibibytes) / 2**20
