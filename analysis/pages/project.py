@@ -9,9 +9,12 @@ from typing import Any
 import pandas as pd
 from omegaconf import OmegaConf
 
+from analysis import metrics
+from analysis.load import groups, load
+from analysis.looks import title_of
 from analysis.paper.records import config_file
 from analysis.run_table import run_table
-from analysis.tables import NO_VALUE, NOT_RUN
+from analysis.tables import NO_VALUE, NOT_RUN, percent
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.planning.plan import plan
 from rtpo.run.config import PROJECT
@@ -107,6 +110,36 @@ def _warm_start(folder: Path) -> dict[str, str]:
         "Tokens a turn": f"{held_out.tokens_per_turn:.1f}",
         "Ratio, flattened over recorded contexts (geometric mean a token)": f"{held_out.flattened_ratio:.3f}",
     }
+
+
+def language_model() -> pd.DataFrame:
+    """The kept runs of a language model, one a row. A run without an evaluation before training takes that of another
+    run from the same model."""
+    kept = load(PROJECT / "results" / "language_model")
+    runs = [kept.select([run]) for group in groups(kept).values() for run in group.names]
+    evaluated = [(run.runs["model_sha256"].item(), metrics.held_out(run, "before", "sampled")) for run in runs]
+    starts = {model: before for model, before in evaluated if before is not None}
+    rows = []
+    for run in runs:
+        facts, after = run.runs.iloc[0], metrics.held_out(run, "after", "sampled")
+        assert after is not None
+        before = starts[facts["model_sha256"]]
+        trained, tied = (int(run.steps[name].sum()) for name in ("rows", "tied_rows"))
+        rows.append(
+            {
+                "Configuration": title_of(facts["label"].partition(",")[0]),
+                "Model": facts["model"],
+                "Rate": f"{facts['learning_rate']:g}",
+                "Rollouts": f"{facts['rollouts']:,}",
+                "Optimizer steps": str(facts["optimizer_steps"]),
+                "Turns trained": f"{trained:,}",
+                "of these, with unequal rewards": f"{trained - tied:,}",
+                "Before, %": percent(metrics.success(before)),
+                "After, %": percent(metrics.success(after)),
+                "Gain": percent(metrics.difference(before, after), sign=True),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def adapters() -> pd.DataFrame:

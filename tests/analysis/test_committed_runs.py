@@ -6,6 +6,7 @@ with another default names in `rtpo.run.differences.LATER_FIELDS` what runs did 
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -44,7 +45,7 @@ def test_every_folder_of_runs_is_checked_here() -> None:
     folders = {file.parent.name for file in RESULTS.glob("*/runs.parquet")}
     main = {name for name in folders if name.startswith("main_table_toy_")}
     assert main == {"main_table_toy_toy_math", "main_table_toy_toy_knowledge"}
-    assert folders - main - {"reference"} == set(STUDIED)
+    assert folders - main - {"reference", "language_model"} == set(STUDIED)
     assert {"turns", "quickstart_rates"} <= set(STUDIED)
 
 
@@ -52,6 +53,19 @@ def test_the_reference_runs() -> None:
     """Those of the quickstart's command, as frames and as folders."""
     planned = {run.label: run.as_dict() for run in quickstart.configurations(["experiment_name=reference"])}
     check(kept("reference"), lambda run: planned[run.partition("/")[2].rpartition("-seed")[0]])
+
+
+def test_the_runs_of_a_language_model() -> None:
+    """Those of the commands on their page."""
+    page = (PROJECT / "docs" / "run" / "language_model.md").read_text(encoding="utf-8")
+    section = page.partition("\n## 1,024 rollouts\n")[2].partition("\n## ")[0]
+    (settings,) = re.findall(r'^settings="(.*)"$', section, re.MULTILINE)
+    commands = re.findall(r"^python experiments/train.py \$settings (.*)$", section, re.MULTILINE)
+    planned = [compose_run(composed("train", f"{settings} {command}".split())).as_dict() for command in commands]
+    recorded = list(kept("language_model").values())
+    for config in [*planned, *recorded]:
+        del config["algorithm"]["label"]  # that of a command without one is made from its overrides
+    assert [sum(not differences(record, config) for record in recorded) for config in planned] == [1] * len(recorded)
 
 
 @pytest.mark.parametrize("task", ["toy_math", "toy_knowledge"])
