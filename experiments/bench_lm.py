@@ -1,4 +1,5 @@
-"""The case `lm` of experiments/bench.py: the embedded engine and the trainer on a language model, against transformers.
+"""The case `lm` of experiments/bench.py: the embedded engine and the trainer on a language model, against transformers,
+and against vLLM's CPU build where it is installed.
 
 Each side runs in a process of its own, so that its peak memory is known.
 """
@@ -87,7 +88,7 @@ def lm(options: Namespace, in_turns: InTurns) -> Iterator[Case]:
         name = f"{ROWS} rows, {siblings} a prompt"
         yield f"sampling, {name}", "ms a token", per_token(timings, dict.fromkeys(sides, tokens))
         yield f"memory of sampling, {name}", "GiB", {label: [side.end()] for label, side in sides.items()}
-        if find_spec("vllm"):
+        if find_spec("vllm") and not torch.cuda.is_available():
             yield from against_vllm(options, in_turns, siblings)
     from rtpo.verl_harness.session import open_backend
 
@@ -103,7 +104,8 @@ def lm(options: Namespace, in_turns: InTurns) -> Iterator[Case]:
 
 
 def against_vllm(options: Namespace, in_turns: InTurns, siblings: int) -> Iterator[Case]:
-    """The embedded engine against vLLM's CPU build, each behind verl's server with a trainer beside it, as in a run."""
+    """The embedded engine against vLLM's CPU build, each behind verl's server with a trainer beside it, as in a run. A
+    reply that stops early counts as a whole one."""
     sides = {
         "embedded": Side(through_verl, options.model, siblings),
         "vLLM": Side(through_verl, options.model, siblings, "+engine=vllm_cpu"),
@@ -147,6 +149,7 @@ def through_verl(model: Path, siblings: int, *overrides: str) -> Callable[[], ob
 
 
 def requests_for(contexts: np.ndarray) -> list[Request]:
+    """A request of REPLY_TOKENS at temperature 1 for each row."""
     sampling = Sampling(max_tokens=REPLY_TOKENS)
     return [Request(as_ids(ids), sampling, seed, str(seed), str(seed)) for seed, ids in enumerate(contexts)]
 
@@ -216,7 +219,8 @@ def pack_rows(rows: list[Ids]) -> Packed:
 
 
 def peak() -> float:
-    """The peak memory in GiB of this process and its child processes, each at its own peak."""
+    """The peak memory in GiB of this process and its child processes, each at its own peak. Pages that they share count
+    for each of them."""
     me = psutil.Process()
     return sum(map(peak_of, [me, *me.children(recursive=True)]))
 
@@ -228,6 +232,9 @@ def trainer_peak() -> float:
 
 
 def peak_of(process: psutil.Process) -> float:
-    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    (kibibytes,) = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
-    return int(kibibytes) / 2**20
+    """The peak memory of a process in GiB; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    except FileNotFoundError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 2**20

@@ -116,15 +116,15 @@ def language_model() -> pd.DataFrame:
     """The kept runs of a language model, one a row. A run without an evaluation before training takes that of another
     run from the same model."""
     kept = load(PROJECT / "results" / "language_model")
-    runs = [kept.select([run]) for group in groups(kept).values() for run in group.names]
-    evaluated = [(run.runs["model_sha256"].item(), metrics.held_out(run, "before", "sampled")) for run in runs]
+    single_runs = [kept.select([run]) for group in groups(kept).values() for run in group.names]
+    evaluated = [(run.runs["model_sha256"].item(), metrics.held_out(run, "before", "sampled")) for run in single_runs]
     starts = {model: before for model, before in evaluated if before is not None}
     rows = []
-    for run in runs:
+    for run in single_runs:
         facts, after = run.runs.iloc[0], metrics.held_out(run, "after", "sampled")
         assert after is not None
         before = starts[facts["model_sha256"]]
-        trained, tied = (int(run.steps[name].sum()) for name in ("rows", "tied_rows"))
+        turns, tied = (int(run.steps[name].sum()) for name in ("rows", "tied_rows"))
         rows.append(
             {
                 "Configuration": title_of(facts["label"].partition(",")[0]),
@@ -132,8 +132,8 @@ def language_model() -> pd.DataFrame:
                 "Rate": f"{facts['learning_rate']:g}",
                 "Rollouts": f"{facts['rollouts']:,}",
                 "Optimizer steps": str(facts["optimizer_steps"]),
-                "Turns trained": f"{trained:,}",
-                "of these, with unequal rewards": f"{trained - tied:,}",
+                "Turns in updates": f"{turns:,}",
+                "of these, with unequal rewards": f"{turns - tied:,}",
                 "Before, %": percent(metrics.success(before)),
                 "After, %": percent(metrics.success(after)),
                 "Gain": percent(metrics.difference(before, after), sign=True),
