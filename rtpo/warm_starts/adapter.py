@@ -19,6 +19,7 @@ from rtpo.engines.base import Sampling
 from rtpo.envs.registry import ENVIRONMENTS, make_env
 from rtpo.envs.textworld.games import read_games
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.run.config import has_bf16
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import Role, Rollout, Task
@@ -177,7 +178,8 @@ def save(model: Any, base: Path, output: Path) -> None:
 
 
 def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]], output: Path) -> AdapterRecord:
-    """Train, measure and save an adapter's folder. Its record is written last, and returned.
+    """Train, measure and save an adapter's folder. Its record is written last, and returned. The adapter is saved in
+    bf16. It is trained and measured in bf16 where the processor has it, else in fp32.
 
     base: folder of the pretrained model. games: tasks by split (`read_splits`). Raises DataError if `output` is not
     empty.
@@ -186,14 +188,15 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
     begun = time.monotonic()
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     chat = ChatFormat(tokenizer)
-    pretrained = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
+    dtype = torch.bfloat16 if has_bf16() else torch.float32
+    pretrained = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
     model = with_lora(pretrained, recipe, tags_of(chat, tokenizer))
     episodes = demonstrations(recipe, games["demonstrations"][recipe.first : recipe.first + recipe.games])
     encode = partial(tokenizer.encode, add_special_tokens=False)
     losses = train(model, [episode_row(episode, chat, encode) for episode in episodes], recipe)
-    save(model, base, output)
+    save(model.bfloat16(), base, output)  # whatever it was trained in, so that it is small and is measured as shipped
     trained = time.monotonic()
-    merged = model.merge_and_unload().eval()
+    merged = model.merge_and_unload().to(dtype).eval()
     record = AdapterRecord(
         settings=recipe,
         base={"model.safetensors": sha256(base / "model.safetensors")},

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from byte_tokenizer import byte_tokenizer
+from byte_tokenizer import MARKUP, byte_tokenizer
+from safetensors.torch import load_file
 from small_models import small_model
 from textworld_games import game, needs_textworld
 
@@ -20,9 +21,11 @@ from rtpo.core.files import sha256
 from rtpo.core.seeds import generator
 from rtpo.envs.textworld.env import TextWorldEnv, TextWorldSettings
 from rtpo.errors import DataError
+from rtpo.harness.episodes import EpisodeLimits
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.types import StopReason, as_ids
-from rtpo.warm_starts.adapter import train, with_lora
+from rtpo.warm_starts import adapter
+from rtpo.warm_starts.adapter import make_adapter, train, with_lora
 from rtpo.warm_starts.demonstrated import EpisodeRow, batch_of, episode_row, logprobs
 from rtpo.warm_starts.recipes import SHIPPED, WARM_START, AdapterRecipe, adapter_recipes, read_adapter
 from rtpo.warm_starts.textworld_demonstrator import demonstrate, parts, thought
@@ -109,6 +112,22 @@ def test_training_moves_the_adapter_alone_lowers_the_loss_and_gives_the_same_aga
     merged = logprobs(model.merge_and_unload(), row)
     torch.testing.assert_close(merged, adapted_logprobs, atol=1e-4, rtol=0)
     assert (merged - logprobs(model_of(), row)).abs().max() > 0.1
+
+
+@needs_textworld
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_an_adapter_is_small_whatever_the_processor_computes_in(
+    has_bf16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "has_bf16", lambda: has_bf16)
+    monkeypatch.setattr(adapter, "LIMITS", EpisodeLimits(2, 3000, 8, 4000))
+    base, output, quest = tmp_path / "base", tmp_path / "quests_0", game("quests")
+    small_model(byte_tokenizer((*MARKUP, "<issue_start>", "<issue_closed>")), base, tie_word_embeddings=True)
+    games = {"demonstrations": [quest] * 4, "held_out": [quest], "train": [quest]}
+    record = make_adapter(RECIPE, base, games, output)
+    assert read_adapter(output) == record
+    assert {weight.dtype for weight in load_file(output / "adapter_model.safetensors").values()} == {torch.bfloat16}
+    assert record.measured.entropy > 0
 
 
 def test_no_two_warm_starts_of_a_family_share_a_game() -> None:
