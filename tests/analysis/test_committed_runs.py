@@ -56,13 +56,15 @@ def test_the_reference_runs() -> None:
 
 
 def test_the_runs_of_a_language_model() -> None:
-    """Those of the commands on their page."""
+    """Those of the commands on their page, in the precision of the processor that they ran on."""
     page = (PROJECT / "docs" / "run" / "language_model.md").read_text(encoding="utf-8")
     section = page.partition("\n## 1,024 rollouts\n")[2].partition("\n## ")[0]
     (settings,) = re.findall(r'^settings="(.*)"$', section, re.MULTILINE)
     commands = re.findall(r"^python experiments/train.py \$settings (.*)$", section, re.MULTILINE)
-    planned = [compose_run(composed("train", f"{settings} {command}".split())).as_dict() for command in commands]
     recorded = list(kept("language_model").values())
+    (precision,) = {config["profile"]["precision"] for config in recorded}
+    settings += f" profile.precision={precision}"
+    planned = [compose_run(composed("train", f"{settings} {command}".split())).as_dict() for command in commands]
     for config in [*planned, *recorded]:
         del config["algorithm"]["label"]  # that of a command without one is made from its overrides
     for record in recorded:

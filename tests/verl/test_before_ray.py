@@ -89,7 +89,10 @@ def test_bf16_is_refused_where_the_processor_has_none_and_said_in_one_place(
         config_in(results, "verl.actor_rollout_ref.rollout.dtype=bfloat16")
 
 
-def test_a_bucket_of_weights_holds_the_largest_tensor_or_is_refused(tmp_path: Path) -> None:
+def test_a_bucket_of_weights_holds_the_largest_tensor_or_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "has_bf16", lambda: True)
     LlamaConfig(vocab_size=49158, hidden_size=576, num_hidden_layers=1, num_attention_heads=9).save_pretrained(tmp_path)
     vllm = ("+engine=vllm_cpu", f"model.path={tmp_path}")
     key = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
