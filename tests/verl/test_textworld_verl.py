@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from byte_tokenizer import byte_tokenizer
 from conftest import compose_config
+from engine_conformance import prepared_model
 from small_models import SMOLLM2, small_model
 from textworld_games import file_of, needs_textworld
 from whole_runs import StopAt, differences, lines
@@ -18,8 +19,11 @@ from rtpo.types import Grade, GradeOutcome
 METHODS = {"rtpo": ("algorithm.trunks=2",), "grpo_exact": ("algorithm.chains=4",)}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["small", "smollm2"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random model, and SmolLM2 itself."""
+    if request.param == "smollm2":
+        return prepared_model()
     folder = tmp_path_factory.mktemp("model")
     small_model(byte_tokenizer(), folder, **SMOLLM2)
     return folder
@@ -39,9 +43,10 @@ def test_a_run_on_text_games_goes_on_after_a_stop_to_the_same_weights(
     games, other = (file_of("quests", place) for place in range(2))
     overrides = (
         *("task=textworld", "profile=laptop_lm", "profile.precision=fp32", f"model.path={model}", "deterministic=true"),
-        *(f"data={games}", f"task.held_out.file={other}", "task.held_out.count=1", "evaluation.greedy=false"),
-        *("task.max_prompt_tokens=2048", "task.max_turn_tokens=4", "task.max_context_tokens=4096"),
-        *("task.max_turns=3", "budget.rollouts=24", "budget.tasks_per_step=1", "samples_per_rollout=2"),
+        *(f"data={games}", f"task.held_out.file={other}", "task.held_out.count=1", "evaluation.before=false"),
+        *("evaluation.greedy=false", "task.max_prompt_tokens=2048", "task.max_turn_tokens=4"),
+        *("task.max_context_tokens=4096", "task.max_turns=3", "samples_per_rollout=2"),
+        *("budget.rollouts=14", "budget.tasks_per_step=1"),
         *(f"algorithm={algorithm}", "algorithm.label=run", *METHODS[algorithm]),
     )
     whole = train(compose_config(*overrides, f"results={tmp_path / 'whole'}"), StopRequest())
