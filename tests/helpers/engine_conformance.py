@@ -164,11 +164,12 @@ def prepared_model() -> Path:
     """SmolLM2, in the folder that RTPO_MODELS names, or data/models. Skips the test where it was not prepared, but for
     CI, which prepares it."""
     folder = Path(os.environ.get("RTPO_MODELS", PROJECT / "data" / "models")) / "smollm2-135m-instruct"
-    if not folder.is_dir():
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(
-            "SmolLM2 is not prepared: python experiments/prepare_model.py"
-        )
-    return folder
+    if folder.is_dir():
+        return folder
+    why = "SmolLM2 is not prepared: python experiments/prepare_model.py"
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
 
 
 def embedded(name: str) -> EmbeddedDecoder:
