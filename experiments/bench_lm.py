@@ -24,7 +24,7 @@ from rtpo.engines.base import Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.errors import MachineError
 from rtpo.run.cli import composed
-from rtpo.run.config import PROJECT, compose_run, has_bf16
+from rtpo.run.config import DTYPES, PROJECT, compose_run, fastest_precision
 from rtpo.types import Ids, as_ids
 from rtpo.verbs import TokenClip
 
@@ -180,8 +180,7 @@ def plain_update(model: Path) -> Callable[[], object]:
 
 
 def pretrained(model: Path) -> Any:
-    dtype = torch.bfloat16 if has_bf16() else torch.float32
-    return AutoModelForCausalLM.from_pretrained(model, dtype=dtype).eval()
+    return AutoModelForCausalLM.from_pretrained(model, dtype=DTYPES[fastest_precision()]).eval()
 
 
 def prompts(vocabulary: int, siblings: int, seed: int = 0) -> np.ndarray:

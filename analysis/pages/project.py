@@ -160,6 +160,7 @@ def _adapter(folder: Path) -> dict[str, str]:
         "Training episodes won at temperature 1, %": f"{100 * measured.training_success:.1f}",
         "Training games with wins and losses, %": f"{100 * measured.mixed_groups:.0f}",
         "Entropy a token, nats": f"{measured.entropy:.2f}",
+        "Precision of training": record.precision,
         "Seconds of training": f"{record.training_seconds:,.0f}",
     }
 

@@ -48,9 +48,14 @@ def has_bf16() -> bool:
     return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
 
 
+def fastest_precision() -> Precision:
+    """bf16 where the processor computes in it, else fp32."""
+    return "bf16" if has_bf16() else "fp32"
+
+
 OmegaConf.register_new_resolver("project", lambda: str(PROJECT), replace=True)
 OmegaConf.register_new_resolver("dtype", lambda precision: DTYPES.get(precision, precision), replace=True)
-OmegaConf.register_new_resolver("fastest_precision", lambda: "bf16" if has_bf16() else "fp32", replace=True)
+OmegaConf.register_new_resolver("fastest_precision", fastest_precision, replace=True)
 # ${unless:x,y}: y if x is null, else null; ${given:x,y}: x, or y if x is null
 OmegaConf.register_new_resolver("unless", lambda value, otherwise: otherwise if value is None else None, replace=True)
 OmegaConf.register_new_resolver("given", lambda value, otherwise: otherwise if value is None else value, replace=True)

@@ -19,11 +19,12 @@ from rtpo.engines.base import Sampling
 from rtpo.envs.registry import ENVIRONMENTS, make_env
 from rtpo.envs.textworld.games import read_games
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
-from rtpo.run.config import has_bf16
+from rtpo.run.config import DTYPES, fastest_precision
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import Role, Rollout, Task
 from rtpo.warm_starts.demonstrated import EpisodeRow, batch_of, episode_row, logprobs
+from rtpo.warm_starts.pretrained import with_adapter
 from rtpo.warm_starts.recipes import WARM_START, AdapterMeasures, AdapterRecipe, AdapterRecord
 from rtpo.warm_starts.textworld_demonstrator import demonstrate
 
@@ -179,7 +180,7 @@ def save(model: Any, base: Path, output: Path) -> None:
 
 def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]], output: Path) -> AdapterRecord:
     """Train, measure and save an adapter's folder. Its record is written last, and returned. The adapter is saved in
-    bf16. It is trained and measured in bf16 where the processor has it, else in fp32.
+    bf16. It is trained and measured in the processor's fastest precision.
 
     base: folder of the pretrained model. games: tasks by split (`read_splits`). Raises DataError if `output` is not
     empty.
@@ -188,21 +189,22 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
     begun = time.monotonic()
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     chat = ChatFormat(tokenizer)
-    dtype = torch.bfloat16 if has_bf16() else torch.float32
-    pretrained = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+    precision = fastest_precision()
+    pretrained = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=DTYPES[precision])
     model = with_lora(pretrained, recipe, tags_of(chat, tokenizer))
     episodes = demonstrations(recipe, games["demonstrations"][recipe.first : recipe.first + recipe.games])
     encode = partial(tokenizer.encode, add_special_tokens=False)
     losses = train(model, [episode_row(episode, chat, encode) for episode in episodes], recipe)
-    save(model.bfloat16(), base, output)  # whatever it was trained in, so that it is small and is measured as shipped
+    save(model.bfloat16(), base, output)  # small, whatever it was trained in
     trained = time.monotonic()
-    merged = model.merge_and_unload().to(dtype).eval()
+    merged = with_adapter(base, output).to(getattr(torch, DTYPES[precision])).eval()
     record = AdapterRecord(
         settings=recipe,
         base={"model.safetensors": sha256(base / "model.safetensors")},
         measured=measure(merged, chat, games["held_out"][: recipe.held_out], games["train"][: recipe.groups]),
         demonstrator_success=float(np.mean([episode.grade.reward for episode in episodes])),
         training_seconds=round(trained - begun, 1),
+        precision=precision,
         sha256={"adapter_model.safetensors": sha256(output / "adapter_model.safetensors")},
         loss=losses,
     )

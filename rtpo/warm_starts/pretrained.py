@@ -189,18 +189,13 @@ def from_folder_or_hub(source: str) -> ModelSource:
 def from_adapter(base: Path, adapter: Path) -> ModelSource:
     """A prepared model with a LoRA adapter merged into it. Raises MachineError without the package `peft`, and
     DataError if the adapter was trained on another model."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    try:
-        import peft
-    except ModuleNotFoundError:
-        raise MachineError("The package peft, which reads adapters, is missing: make lm installs it.") from None
     weights = "model.safetensors"
     trained_on = read_adapter(adapter).base.get(weights)
     if trained_on != sha256(base / weights):
         raise DataError(f"The adapter {adapter.name} needs a base model with other weights than {base}: {trained_on}.")
-    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    merged = peft.PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    merged = with_adapter(base, adapter)
     name = adapted_name(base, adapter)
     merged.config.name_or_path = name
     record = read_record(base)
@@ -213,6 +208,18 @@ def from_adapter(base: Path, adapter: Path) -> ModelSource:
         origin,
         record.licence if record else "unknown",
     )
+
+
+def with_adapter(base: Path, adapter: Path) -> Any:
+    """A model in fp32 with a LoRA adapter merged into it. Raises MachineError without the package `peft`."""
+    from transformers import AutoModelForCausalLM
+
+    try:
+        import peft
+    except ModuleNotFoundError:
+        raise MachineError("The package peft, which reads adapters, is missing: make lm installs it.") from None
+    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    return peft.PeftModel.from_pretrained(model, adapter).merge_and_unload()
 
 
 def adapted_name(base: Path, adapter: Path) -> str:

@@ -8,6 +8,7 @@ from typing import cast
 from rtpo.core.names import missing_file
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.building import build
+from rtpo.run.config import Precision
 from rtpo.run.reading import json_object
 
 SHIPPED = Path(__file__).parent / "adapters"
@@ -58,6 +59,7 @@ class AdapterRecord:
     measured: AdapterMeasures
     demonstrator_success: float  # share of the demonstrated episodes that win
     training_seconds: float  # wall-clock time, loading and demonstrations included
+    precision: Precision  # of training and measuring
     sha256: Mapping[str, str]  # of the adapter's weights, by file name
     loss: list[float]  # of each optimizer step, in nats per token
 

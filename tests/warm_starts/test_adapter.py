@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +23,14 @@ from rtpo.core.seeds import generator
 from rtpo.envs.textworld.env import TextWorldEnv, TextWorldSettings
 from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeLimits
+from rtpo.run.config import DTYPES, Precision
 from rtpo.toy.demonstrator import Demonstration
+from rtpo.toy.warm_start import local_engine
 from rtpo.types import StopReason, as_ids
 from rtpo.warm_starts import adapter
 from rtpo.warm_starts.adapter import make_adapter, train, with_lora
 from rtpo.warm_starts.demonstrated import EpisodeRow, batch_of, episode_row, logprobs
+from rtpo.warm_starts.pretrained import with_adapter
 from rtpo.warm_starts.recipes import SHIPPED, WARM_START, AdapterRecipe, adapter_recipes, read_adapter
 from rtpo.warm_starts.textworld_demonstrator import demonstrate, parts, thought
 
@@ -115,11 +119,23 @@ def test_training_moves_the_adapter_alone_lowers_the_loss_and_gives_the_same_aga
 
 
 @needs_textworld
-@pytest.mark.parametrize("has_bf16", [True, False])
-def test_an_adapter_is_small_whatever_the_processor_computes_in(
-    has_bf16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_an_adapter_is_trained_in_the_fastest_precision_and_played_as_it_is_shipped(
+    precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter, "has_bf16", lambda: has_bf16)
+    trained_in, played = set(), []
+
+    def noted_train(model: Any, rows: Sequence[EpisodeRow], recipe: AdapterRecipe) -> list[float]:
+        trained_in.update(weight.dtype for weight in model.parameters())
+        return train(model, rows, recipe)
+
+    def noted_engine(model: Any, *settings: Any) -> Any:
+        played.append(model)
+        return local_engine(model, *settings)
+
+    monkeypatch.setattr(adapter, "fastest_precision", lambda: precision)
+    monkeypatch.setattr(adapter, "train", noted_train)
+    monkeypatch.setattr(adapter, "local_engine", noted_engine)
     monkeypatch.setattr(adapter, "LIMITS", EpisodeLimits(2, 3000, 8, 4000))
     base, output, quest = tmp_path / "base", tmp_path / "quests_0", game("quests")
     small_model(byte_tokenizer((*MARKUP, "<issue_start>", "<issue_closed>")), base, tie_word_embeddings=True)
@@ -128,6 +144,11 @@ def test_an_adapter_is_small_whatever_the_processor_computes_in(
     assert read_adapter(output) == record
     assert {weight.dtype for weight in load_file(output / "adapter_model.safetensors").values()} == {torch.bfloat16}
     assert record.measured.entropy > 0
+    dtype = getattr(torch, DTYPES[precision])
+    assert (record.precision, trained_in) == (precision, {dtype})
+    shipped = with_adapter(base, output).to(dtype).state_dict()
+    for model in played:
+        torch.testing.assert_close(model.state_dict(), shipped, rtol=0, atol=0)
 
 
 def test_no_two_warm_starts_of_a_family_share_a_game() -> None:
