@@ -43,8 +43,8 @@ ON_VERL = (
     "test_verl_harness",
     "test_verl_two_processes",
 )
-"""files with tests on the one worker group: they go to one process of the test run, first of all and in this order, in
-which the group is put up four times; others go to any"""
+"""files with tests on the one worker group: they go to one process of the test run, first of all and in this order, so
+that the group is put up a few times only; others go to any"""
 
 LONG = ("test_python_tool", "test_view")
 """files of half a minute and more that the alphabet would put last"""

@@ -208,7 +208,7 @@ class Transformer:
                 self.head_size**-0.5 if layer.q_norm is None else (layer.q_norm * self.head_size**-0.5)
             )
             layer.qk_scale[self.heads :] = 1.0 if layer.k_norm is None else layer.k_norm
-        # other processors compute products in bf16 without this layout, slowly
+        # oneDNN has the layout only on processors that compute in bf16; elsewhere F.linear converts, slowly
         if self.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
             matrices = [getattr(layer, name) for layer in self._stack for name in ("qkv", "output", "gate_up", "down")]
             for weight in (*matrices, self._head):

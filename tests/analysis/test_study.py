@@ -214,8 +214,8 @@ def test_every_run_of_a_study_composes_and_has_a_folder_of_its_own(name: str, tm
     assert len({str(place) for place in planned}) == len(planned)
     composed: set[object] = set()
     for place in planned:
-        # every configuration on every task of configs/task/, and every task of the plan
-        kinds = {(place.configuration.label, place.settings[1]), place.task}
+        # every configuration on every task of configs/task/, and every task and warm start of the plan
+        kinds = {(place.configuration.label, place.settings[1]), place.task, place.experiment}
         if not kinds <= composed:
             composed |= kinds
             assert study.config(place, 1e-3).folder == study.folder(place).path

@@ -161,8 +161,8 @@ MEMBERS: dict[str, dict[str, Any]] = {
 
 
 def prepared_model() -> Path:
-    """SmolLM2, in the folder that RTPO_MODELS names, or data/models. Skips the test where it was not prepared, but for
-    CI, which prepares it."""
+    """SmolLM2, in the folder that RTPO_MODELS names, or data/models. Where it was not prepared the test is skipped, and
+    fails in CI."""
     folder = Path(os.environ.get("RTPO_MODELS", PROJECT / "data" / "models")) / "smollm2-135m-instruct"
     if folder.is_dir():
         return folder
