@@ -134,12 +134,13 @@ def language_model() -> pd.DataFrame:
                 "Optimizer steps": str(facts["optimizer_steps"]),
                 "Turns in updates": f"{turns:,}",
                 "of these, with unequal rewards": f"{turns - tied:,}",
+                "these in a step": f"{(turns - tied) / facts['optimizer_steps']:.1f}",
                 "Before, %": percent(metrics.success(before)),
                 "After, %": percent(metrics.success(after)),
                 "Gain": percent(metrics.difference(before, after), sign=True),
             }
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).sort_values(["Model", "Rate", "Configuration"], ignore_index=True)
 
 
 def adapters() -> pd.DataFrame:
