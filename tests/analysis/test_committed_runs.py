@@ -56,7 +56,8 @@ def test_the_reference_runs() -> None:
 
 
 def test_the_runs_of_a_language_model() -> None:
-    """Those of the commands on their page, in the precision of the processor that they ran on."""
+    """Each is of one command on its page, with the label that the command names, and each experiment has the precision
+    that the page names."""
     page = (PROJECT / "docs" / "run" / "language_model.md").read_text(encoding="utf-8")
     section = page.partition("\n## 1,024 rollouts\n")[2].partition("\n## ")[0]
     blocks = re.findall(r'^settings="([^"]*)"$(.*?)^```$', section, re.MULTILINE | re.DOTALL)
@@ -72,12 +73,13 @@ def test_the_runs_of_a_language_model() -> None:
 
     def is_of(command: str, record: Config) -> bool:
         config = planned(command, record["profile"]["precision"])
-        # a label that the command does not name is made from its overrides
-        own = {"algorithm": config["algorithm"] | {"label": record["algorithm"]["label"]}}
-        return not differences(record, {**config, **own})
+        if "algorithm.label=" not in command:  # made from the overrides, of which the precision was none
+            config = {**config, "algorithm": config["algorithm"] | {"label": record["algorithm"]["label"]}}
+        return not differences(record, config)
 
     recorded = list(kept("language_model").values())
-    assert recorded
+    precisions = {(record["experiment_name"], record["profile"]["precision"]) for record in recorded}
+    assert precisions == {("lm_gain", "bf16"), ("lm_treasure", "fp32")}
     for record in recorded:
         (command,) = [command for command in commands if is_of(command, record)]
         commands.remove(command)
