@@ -1,4 +1,4 @@
-"""Measures which turns of a toy task decide the return, before training.
+"""Measures which turns of a task decide the return, before training.
 
 f_k is the share of the return's variance that turn k and later turns cause. The rest is the variance of V(S_k), the
 mean return from S_k. Given S_k, a path and a fork from its S_k have independent returns. So the covariance of the two
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rtpo.errors import DataError
 from rtpo.harness.episodes import Plan
 from rtpo.types import Role, Rollout, Task
 
@@ -34,10 +35,12 @@ def measure_turns(
     play_paths: Callable[[Sequence[Plan]], list[Rollout]], tasks: Sequence[Task], max_turns: int
 ) -> TurnMeasures:
     """Play PATHS paths per task, and one fork from each later boundary of each path.
-    play_paths: plays the plans' episodes."""
+    play_paths: plays the plans' episodes. Raises DataError if no problem's returns differ."""
     paths = play_paths([Plan(f"{task.uid}.{i}", task, Role.TRUNK) for task in tasks for i in range(PATHS)])
     returns = np.array([path.reward for path in paths])
     variance = _covariance(returns, returns)
+    if variance == 0:
+        raise DataError("every path of a problem has the same return, so no turn decides it: measure other problems.")
     left, reached, ties, recurring = [1.0], [1.0], [float(np.mean(returns[::2] == returns[1::2]))], [1.0]
     for k in range(1, max_turns):
         continued = returns.copy()  # an ended path is its own continuation

@@ -20,12 +20,14 @@ from rtpo.envs.registry import ENVIRONMENTS, make_env
 from rtpo.envs.textworld.games import read_games
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.run.config import DTYPES, fastest_precision
+from rtpo.toy import variance
 from rtpo.toy.demonstrator import Demonstration
+from rtpo.toy.record import TurnRecord
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import Role, Rollout, Task
 from rtpo.warm_starts.demonstrated import EpisodeRow, batch_of, episode_row, logprobs
 from rtpo.warm_starts.pretrained import with_adapter
-from rtpo.warm_starts.recipes import WARM_START, AdapterMeasures, AdapterRecipe, AdapterRecord
+from rtpo.warm_starts.recipes import WARM_START, AdapterMeasures, AdapterRecipe, AdapterRecord, AdapterTurns
 from rtpo.warm_starts.textworld_demonstrator import demonstrate
 
 GROUP = 8
@@ -142,12 +144,17 @@ def _rng(recipe: AdapterRecipe, number: int) -> np.random.Generator:
 
 def play(model: Any, chat: ChatFormat, games: Sequence[Task], episodes: int, sampling: Sampling) -> list[Rollout]:
     """Play `episodes` episodes of each game. A game's rollouts are consecutive."""
+    plans = [Plan(f"{game.uid}/{number}", game, Role.EVAL) for game in games for number in range(episodes)]
+    return play_plans(model, chat, sampling, plans)
+
+
+def play_plans(model: Any, chat: ChatFormat, sampling: Sampling, plans: Sequence[Plan]) -> list[Rollout]:
+    """Play these plans' episodes in this process."""
     settings = ENVIRONMENTS[ENVIRONMENT].settings()
     env = partial(make_env, ENVIRONMENT, settings, LIMITS.max_turns)
     world = EpisodeWorld(
         local_engine(model, chat.tags.stop_id, CACHE_TOKENS, DELAY), chat, env, LIMITS, "strip_think", 0
     )
-    plans = [Plan(f"{game.uid}/{number}", game, Role.EVAL) for game in games for number in range(episodes)]
     return run_episodes(world, plans, sampling, on_retry=print)
 
 
@@ -169,6 +176,29 @@ def measure(model: Any, chat: ChatFormat, held_out: Sequence[Task], trained: Seq
     }
     rounded = {name: round(float(value), 4) for name, value in figures.items()}
     return AdapterMeasures(held_out_games=len(sampled), groups=len(shares), **rounded)
+
+
+def measure_turns(base: Path, adapter: Path, games: Sequence[Task]) -> AdapterTurns:
+    """Measure at temperature 1 which turns of these games decide the return (`rtpo.toy.variance`), in the processor's
+    fastest precision.
+
+    base: folder of the pretrained model. adapter: folder of its adapter.
+    """
+    precision = fastest_precision()
+    model = with_adapter(base, adapter).to(getattr(torch, DTYPES[precision])).eval()
+    chat = ChatFormat(transformers.AutoTokenizer.from_pretrained(base))
+
+    def play_paths(plans: Sequence[Plan]) -> list[Rollout]:
+        print(f"playing {len(plans)} episodes", flush=True)
+        return play_plans(model, chat, Sampling(), plans)
+
+    turns = variance.measure_turns(play_paths, games, LIMITS.max_turns)
+    facts = {key: np.round(values, 4).tolist() for key, values in asdict(turns).items()}
+    return AdapterTurns(
+        measured=TurnRecord(problems=len(games), paths=variance.PATHS, **facts),
+        precision=precision,
+        sha256={"adapter_model.safetensors": sha256(adapter / "adapter_model.safetensors")},
+    )
 
 
 def save(model: Any, base: Path, output: Path) -> None:

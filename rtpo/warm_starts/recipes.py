@@ -3,18 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from rtpo.core.names import missing_file
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.building import build
 from rtpo.run.config import Precision
 from rtpo.run.reading import json_object
+from rtpo.toy.record import TurnRecord
 
 SHIPPED = Path(__file__).parent / "adapters"
 """folder of the shipped adapters; each has a folder with its recipe's name"""
 WARM_START = "warm_start.json"
 """file of an adapter's folder that holds its `AdapterRecord`"""
+TURNS = "turns.json"
+"""file that holds its `AdapterTurns`, if they were measured"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +67,30 @@ class AdapterRecord:
     loss: list[float]  # of each optimizer step, in nats per token
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterTurns:
+    """Which turns of its family's training games decide an adapted model's return, before it is trained further."""
+
+    measured: TurnRecord
+    precision: Precision
+    sha256: Mapping[str, str]  # of the adapter's weights, by file name
+
+
 def read_adapter(folder: Path) -> AdapterRecord:
     """Read an adapter's record. Raises DataError if it is missing or damaged, and names the damaged field."""
-    file = folder / WARM_START
+    return cast(AdapterRecord, _read(AdapterRecord, folder / WARM_START))
+
+
+def read_turns(folder: Path) -> AdapterTurns:
+    """Read what was measured of its turns. Raises DataError as `read_adapter`."""
+    return cast(AdapterTurns, _read(AdapterTurns, folder / TURNS))
+
+
+def _read(kind: type[Any], file: Path) -> Any:
     if not file.is_file():
         raise DataError(f"{missing_file(file)}: restore the adapter's folder.")
     try:
-        return cast(AdapterRecord, build(AdapterRecord, json_object(file.read_bytes(), str(file), ()), str(file)))
+        return build(kind, json_object(file.read_bytes(), str(file), ()), str(file))
     except ConfigError as error:
         raise DataError(f"{error} Restore the adapter's folder.") from error
 

@@ -28,10 +28,18 @@ from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import StopReason, as_ids
 from rtpo.warm_starts import adapter
-from rtpo.warm_starts.adapter import make_adapter, train, with_lora
+from rtpo.warm_starts.adapter import make_adapter, measure_turns, train, with_lora
 from rtpo.warm_starts.demonstrated import EpisodeRow, batch_of, episode_row, logprobs
 from rtpo.warm_starts.pretrained import with_adapter
-from rtpo.warm_starts.recipes import SHIPPED, WARM_START, AdapterRecipe, adapter_recipes, read_adapter
+from rtpo.warm_starts.recipes import (
+    SHIPPED,
+    TURNS,
+    WARM_START,
+    AdapterRecipe,
+    adapter_recipes,
+    read_adapter,
+    read_turns,
+)
 from rtpo.warm_starts.textworld_demonstrator import demonstrate, parts, thought
 
 TOKENIZER = byte_tokenizer()
@@ -146,6 +154,11 @@ def test_an_adapter_is_trained_in_the_fastest_precision_and_played_as_it_is_ship
     assert record.measured.entropy > 0
     dtype = getattr(torch, DTYPES[precision])
     assert (record.precision, trained_in) == (precision, {dtype})
+    with pytest.raises(DataError, match="same return"):
+        measure_turns(base, output, [quest])
+    monkeypatch.setattr(adapter.variance, "_covariance", lambda *returns: 1.0)  # this model wins no game
+    turns = measure_turns(base, output, [quest])
+    assert (turns.precision, turns.sha256, turns.measured.reached) == (precision, record.sha256, [1.0, 1.0])
     shipped = with_adapter(base, output).to(dtype).state_dict()
     for model in played:
         torch.testing.assert_close(model.state_dict(), shipped, rtol=0, atol=0)
@@ -166,6 +179,10 @@ def test_the_record_of_a_shipped_adapter_has_its_recipe_and_checksum(folder: Pat
     assert record.sha256 == {name: sha256(folder / name) for name in record.sha256}
     assert 0 < record.measured.sampled_success < record.demonstrator_success <= 1
     assert record.loss[-1] < record.loss[0]
+    if (folder / TURNS).exists():
+        turns = read_turns(folder)
+        assert turns.sha256 == record.sha256
+        assert turns.measured.left[0] == 1.0
 
 
 def test_a_damaged_record_of_an_adapter_is_refused_by_its_field(tmp_path: Path) -> None:

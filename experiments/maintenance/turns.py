@@ -1,0 +1,41 @@
+"""Measure which turns of its games decide the return of a language model with a shipped adapter (docs/run/tasks.md):
+
+python experiments/maintenance/turns.py --name quests_0 --output rtpo/warm_starts/adapters/quests_0/turns.json
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from rtpo.core.files import write_whole
+from rtpo.envs.textworld.games import read_games
+from rtpo.errors import DataError
+from rtpo.run.cli import PROJECT, Parser, command, folder, whole_number
+from rtpo.warm_starts.adapter import measure_turns
+from rtpo.warm_starts.recipes import SHIPPED, adapter_recipes
+
+DATA = PROJECT / "data"
+
+
+@command
+def main(arguments: list[str] | None = None) -> None:
+    parser, recipes = Parser(__doc__), adapter_recipes()
+    parser.add_argument("--name", required=True, choices=sorted(recipes), help="name of the adapter")
+    parser.add_argument("--output", required=True, type=Path, help="file to write")
+    parser.add_argument(
+        "--base", type=folder, help="the model's folder", default=DATA / "models" / "smollm2-135m-instruct"
+    )
+    parser.add_argument("--games", type=folder, help="the games' folder", default=DATA / "textworld")
+    parser.add_argument("--count", type=whole_number(1), default=32, help="how many training games to play")
+    options = parser.parse_args(arguments)
+    if options.output.exists():
+        raise DataError(f"{options.output} exists: name another file, or move it away.")
+    games = read_games(options.games / recipes[options.name].family / "train.jsonl")[: options.count]
+    turns = asdict(measure_turns(options.base, SHIPPED / options.name, games))
+    write_whole(options.output, (json.dumps(turns, indent=1) + "\n").encode())
+    print(json.dumps(turns))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
