@@ -1,11 +1,13 @@
 """Tables about the project itself: its methods, experiments, models and curves."""
 
 import json
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
@@ -19,8 +21,9 @@ from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.planning.plan import plan
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments as names_of_experiments
-from rtpo.toy.record import read_record
-from rtpo.warm_starts.recipes import SHIPPED, read_adapter
+from rtpo.theory.noise import noise_ratio
+from rtpo.toy.record import TurnRecord, read_record
+from rtpo.warm_starts.recipes import SHIPPED, read_adapter, read_turns
 
 WARM_STARTS = {
     "Toy math": "warm_start_math",
@@ -182,7 +185,20 @@ def walk_turns() -> pd.DataFrame:
 def key_turns() -> pd.DataFrame:
     """What turns of the toy keys decide before training: means of `rtpo.toy.variance.TurnMeasures` over warm starts."""
     records = [read_record(folder) for folder in sorted((PROJECT / "rtpo" / "toy").glob("warm_start_keys*"))]
-    measured = [record.decided["keys"] for record in records if record.decided]
+    return _by_turn([record.decided["keys"] for record in records if record.decided])
+
+
+def adapter_turns(adapter: str) -> pd.DataFrame:
+    """What turns decide in the training games of a shipped adapter, before training; and by the formula of
+    `rtpo.theory.noise`, the noise of RTPO's gradient (G = 3) over that of exact GRPO's at equal rollouts."""
+    measured, group_size = read_turns(SHIPPED / adapter).measured, 3
+    turns = len(measured.left)
+    noise = noise_ratio(np.array(measured.left), group_size, chains=1 + turns * (group_size - 1))
+    row = {"": "Noise of RTPO over exact GRPO"} | {f"Turn {k}": f"{value:.1f}" for k, value in enumerate(noise)}
+    return pd.concat([_by_turn([measured]), pd.DataFrame([row])], ignore_index=True)
+
+
+def _by_turn(measured: Sequence[TurnRecord]) -> pd.DataFrame:
     titles = {"left": "f", "reached": "Paths that reach it, %", "ties": "Ties, %", "recurring": "Recurring, %"}
     rows = []
     for key, title in titles.items():
