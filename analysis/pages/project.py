@@ -16,6 +16,7 @@ from analysis.load import groups, load
 from analysis.looks import title_of
 from analysis.paper.records import config_file
 from analysis.run_table import run_table
+from analysis.stats import Interval
 from analysis.tables import NO_VALUE, NOT_RUN, percent
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.planning.plan import plan
@@ -167,6 +168,25 @@ def _adapter(folder: Path) -> dict[str, str]:
         "Precision of training": record.precision,
         "Seconds of training": f"{record.training_seconds:,.0f}",
     }
+
+
+def adapter_evaluations() -> pd.DataFrame:
+    """Held-out success of models with a shipped adapter, from the records in results/lm_evaluation."""
+    rows = []
+    for file in sorted((PROJECT / "results" / "lm_evaluation").glob("*/*/summary.json")):
+        figures = json.loads(file.read_bytes())
+        games, samples = figures["questions"], figures["samples"] // figures["questions"]
+        low, high = figures["pass@1_interval"]
+        mixed = figures["pass@k"][str(samples)] - figures["pass^k"][str(samples)]
+        rows.append(
+            {
+                "Model": f"`{file.parents[1].name}`",
+                "Games × episodes": f"{games} × {samples}",
+                "Won at temperature 1, %": percent(Interval(figures["pass@1"], low, high, 1, games)),
+                "Games with wins and losses, %": f"{100 * mixed:.0f}",
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def walk_turns() -> pd.DataFrame:
