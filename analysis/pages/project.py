@@ -1,7 +1,7 @@
 """Tables about the project itself: its methods, experiments, models and curves."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from statistics import fmean, median
@@ -12,9 +12,10 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from analysis import metrics
-from analysis.load import groups, load
+from analysis.load import Frames, groups, load
 from analysis.looks import title_of
 from analysis.paper.records import config_file
+from analysis.run_folder import load_samples
 from analysis.run_table import run_table
 from analysis.stats import Interval
 from analysis.tables import NO_VALUE, NOT_RUN, percent
@@ -117,23 +118,19 @@ def _warm_start(folder: Path) -> dict[str, str]:
 
 
 def language_model() -> pd.DataFrame:
-    """The kept runs of a language model, one a row. A run without an evaluation before training takes that of another
-    run from the same model."""
-    kept = load(PROJECT / "results" / "language_model")
-    single_runs = [kept.select([run]) for group in groups(kept).values() for run in group.names]
-    evaluated = [(run.runs["model_sha256"].item(), metrics.held_out(run, "before", "sampled")) for run in single_runs]
-    starts = {model: before for model, before in evaluated if before is not None}
+    """The kept runs of a language model, one a row. "Before" is over all evaluations of the model that a run began
+    with: one by a run, and that of `evaluations` on the same games."""
+    runs = _language_model_runs()
+    evaluated = [(run, metrics.held_out(run, "before", "sampled")) for run in runs]
+    starts = {run.runs["model_sha256"].item(): _pooled(run, before) for run, before in evaluated if before is not None}
     rows = []
-    for run in single_runs:
+    for run in runs:
         facts, after = run.runs.iloc[0], metrics.held_out(run, "after", "sampled")
         assert after is not None
         before = starts[facts["model_sha256"]]
         turns, tied = (int(run.steps[name].sum()) for name in ("rows", "tied_rows"))
         rows.append(
             {
-                "Configuration": title_of(facts["label"].partition(",")[0]),
-                "Model": facts["model"],
-                "Rate": f"{facts['learning_rate']:g}",
                 "Rollouts": f"{facts['rollouts']:,}",
                 "Optimizer steps": str(facts["optimizer_steps"]),
                 "Turns in updates": f"{turns:,}",
@@ -144,7 +141,61 @@ def language_model() -> pd.DataFrame:
                 "Gain": percent(metrics.difference(before, after), sign=True),
             }
         )
-    return pd.DataFrame(rows).sort_values(["Model", "Rate", "Configuration"], ignore_index=True)
+    return _with_names(runs, rows)
+
+
+def language_model_training() -> pd.DataFrame:
+    """What the kept runs of a language model show of their training, one a row. The halves are of the data steps."""
+    runs, rows = _language_model_runs(), []
+    for run in runs:
+        facts, steps = run.runs.iloc[0], run.steps
+        data_steps = steps.drop_duplicates("step")
+        half = data_steps["step"] <= data_steps["step"].max() / 2
+        success = [
+            np.average(part["success"], weights=part["success_rollouts"])
+            for part in (data_steps[half], data_steps[~half])
+        ]
+        ends = (steps[steps["step"] == step] for step in (1, steps["step"].max()))
+        entropy = [np.average(each["entropy"], weights=each["trained_tokens"]) for each in ends]
+        rows.append(
+            {
+                "Success in training, first half; second half, %": "; ".join(f"{100 * share:.1f}" for share in success),
+                "Entropy a token, first step; last, nats": "; ".join(f"{nats:.2f}" for nats in entropy),
+                "Clipped tokens, most in an update, %": f"{100 * steps['clip_fraction'].max():.1f}",
+                "Tokens a turn": f"{facts['generated_tokens'] / facts['turn_generations']:.1f}",
+            }
+        )
+    return _with_names(runs, rows)
+
+
+def _language_model_runs() -> list[Frames]:
+    kept = load(PROJECT / "results" / "language_model")
+    return [kept.select([run]) for group in groups(kept).values() for run in group.names]
+
+
+def _with_names(runs: Sequence[Frames], rows: Sequence[dict[str, str]]) -> pd.DataFrame:
+    """The rows of these runs, with what tells them apart, in its order."""
+    names = ["Model", "Rate", "Configuration"]
+    facts = [run.runs.iloc[0] for run in runs]
+    title = [title_of(each["label"].partition(",")[0]) for each in facts]
+    model, rate = [each["model"] for each in facts], [f"{each['learning_rate']:g}" for each in facts]
+    table = pd.DataFrame({"Configuration": title, "Model": model, "Rate": rate})
+    return pd.concat([table, pd.DataFrame(rows)], axis=1).sort_values(names, ignore_index=True)
+
+
+def _pooled(run: Frames, before: pd.DataFrame) -> pd.DataFrame:
+    """The success before a run, [1, questions], with the samples of its model's evaluation in `evaluations`."""
+    own = run.answers[(run.answers["when"] == "before") & (run.answers["mode"] == "sampled")]
+    samples = [own, *(load_samples(folder) for folder in evaluations(json.loads(run.runs["model_sha256"].item())))]
+    rewards = pd.concat([each[["question", "reward"]] for each in samples]).groupby("question")["reward"].mean()
+    return pd.DataFrame([rewards[before.columns.get_level_values("question")].to_numpy()], before.index, before.columns)
+
+
+def evaluations(model_sha256: Mapping[str, str] | None = None) -> list[Path]:
+    """The folders of kept evaluations of language models; only those of the model with these checksums, if given."""
+    folders = [file.parent for file in sorted((PROJECT / "results" / "lm_evaluation").glob("*/*/summary.json"))]
+    checksums = [OmegaConf.load(folder / "config.yaml").checkpoint.model_sha256 for folder in folders]
+    return [folder for folder, own in zip(folders, checksums, strict=True) if model_sha256 in (None, own)]
 
 
 def adapters() -> pd.DataFrame:
@@ -173,14 +224,14 @@ def _adapter(folder: Path) -> dict[str, str]:
 def adapter_evaluations() -> pd.DataFrame:
     """Held-out success of models with a shipped adapter, from the records in results/lm_evaluation."""
     rows = []
-    for file in sorted((PROJECT / "results" / "lm_evaluation").glob("*/*/summary.json")):
-        figures = json.loads(file.read_bytes())
+    for folder in evaluations():
+        figures = json.loads((folder / "summary.json").read_bytes())
         games, samples = figures["questions"], figures["samples"] // figures["questions"]
         low, high = figures["pass@1_interval"]
         mixed = figures["pass@k"][str(samples)] - figures["pass^k"][str(samples)]
         rows.append(
             {
-                "Model": f"`{file.parents[1].name}`",
+                "Model": f"`{folder.parent.name}`",
                 "Games × episodes": f"{games} × {samples}",
                 "Won at temperature 1, %": percent(Interval(figures["pass@1"], low, high, 1, games)),
                 "Games with wins and losses, %": f"{100 * mixed:.0f}",
