@@ -30,6 +30,8 @@ from rtpo.types import RolloutContext
 
 CACHE_TOKENS = 65_536
 """size of the embedded decoder's cache, in which later turns find their earlier context"""
+DELAY = 0.05
+"""seconds that the embedded decoder waits for more questions, to batch their turns"""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 Opened = tuple[Engine, int]
@@ -115,7 +117,7 @@ def _model_checkpoint(path: Path, config: EvaluateConfig) -> Checkpoint:
         if run is None:
             from rtpo.toy.warm_start import local_engine
 
-            return local_engine(_weights(path), int(tokenizer.eos_token_id), CACHE_TOKENS), 0
+            return local_engine(_weights(path), int(tokenizer.eos_token_id), CACHE_TOKENS, DELAY), 0
         return _open_with_verl(run, None, config.benchmarks)
 
     engine = "embedded decoder" if config.machine is None else f"verl, profile {config.machine}"
