@@ -263,10 +263,12 @@ def adapter_turns(adapter: str) -> pd.DataFrame:
     """What turns decide in the training games of a shipped adapter, before training; and by the formula of
     `rtpo.theory.noise`, the noise of RTPO's gradient (G = 3) over that of exact GRPO's at equal rollouts."""
     measured, group_size = read_turns(SHIPPED / adapter).measured, 3
-    turns = len(measured.left)
-    noise = noise_ratio(np.array(measured.left), group_size, chains=1 + turns * (group_size - 1))
+    f = np.array(measured.left)
+    noise = noise_ratio(f, group_size, chains=1 + len(f) * (group_size - 1))
     row = {"": "Noise of RTPO over exact GRPO"} | {f"Turn {k}": f"{value:.1f}" for k, value in enumerate(noise)}
-    return pd.concat([_by_turn([measured]), pd.DataFrame([row])], ignore_index=True)
+    table = pd.concat([_by_turn([measured]), pd.DataFrame([row])], ignore_index=True)
+    means = {"f": f"{f.mean():.2f}", row[""]: f"{noise.mean():.1f}"}
+    return table.assign(Mean=[means.get(name, NO_VALUE) for name in table[""]])
 
 
 def _by_turn(measured: Sequence[TurnRecord]) -> pd.DataFrame:
