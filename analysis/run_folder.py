@@ -94,9 +94,9 @@ def run_rows(folder: Path, finished: bool) -> dict[str, list[Row]]:
 
 def load_samples(folder: Path) -> pd.DataFrame:
     """The samples of a benchmark's evaluation, with the columns of `answers`, in the order of the questions."""
-    evaluation, lines = _benchmark(folder)
+    manifest, lines = _evaluation(folder)
     ordered = sorted(lines, key=lambda line: (line.get("position", 0), line["sample"]))
-    return pd.DataFrame([_answer_row(line, "", evaluation.benchmark) for line in ordered])
+    return pd.DataFrame([_answer_row(line, "", manifest["benchmark"]) for line in ordered])
 
 
 def load_paths(folder: Path) -> pd.DataFrame:
@@ -219,18 +219,10 @@ def _answer_row(line: Record, run: str, benchmark: str | None = None) -> Row:
     return known | {f"qa_{name}": score for name, score in (line.get("qa") or {}).items()}
 
 
-def _benchmark(folder: Path, run: str = "") -> tuple[BenchmarkRow, list[Record]]:
+def _benchmark(folder: Path, run: str) -> tuple[BenchmarkRow, list[Record]]:
     """A run's evaluation on a benchmark: its row and its lines."""
-    path, file = folder / "manifest.json", folder / "samples.jsonl"
-    manifest = read_manifest(path, SCHEMA, BENCHMARK_KEYS)
-    require(manifest["checkpoint"], ("policy_version",), f"{path}, checkpoint")
-    require(manifest["panel"], ("questions",), f"{path}, panel")
-    lines = _lines(file, partial(unchanged, checksums=manifest["files"]))
-    questions = manifest["panel"]["questions"]
-    if len(lines) != (expected := questions * manifest["samples"]):
-        raise DataError(f"{file} has {counted(len(lines), 'line')} and the manifest says {expected}.")
-    if manifest["benchmark"] != folder.name:
-        raise DataError(f"{path} says benchmark {manifest['benchmark']!r} and lies in {folder.name!r}: move it back.")
+    manifest, lines = _evaluation(folder)
+    require(manifest["checkpoint"], ("policy_version",), f"{folder / 'manifest.json'}, checkpoint")
     row = BenchmarkRow(
         run=run,
         benchmark=manifest["benchmark"],
@@ -238,12 +230,25 @@ def _benchmark(folder: Path, run: str = "") -> tuple[BenchmarkRow, list[Record]]
         of_run=manifest["checkpoint"].get("run"),
         policy_version=manifest["checkpoint"]["policy_version"],
         samples=manifest["samples"],
-        questions=questions,
+        questions=manifest["panel"]["questions"],
         rollout_context=manifest["rollout_context"],
         decoding=json.dumps(manifest["decoding"], sort_keys=True),
         alike=compared_digest(manifest),
     )
     return row, lines
+
+
+def _evaluation(folder: Path) -> tuple[Record, list[Record]]:
+    """The manifest and the lines of an evaluation on a benchmark, of any checkpoint."""
+    path, file = folder / "manifest.json", folder / "samples.jsonl"
+    manifest = read_manifest(path, SCHEMA, BENCHMARK_KEYS)
+    require(manifest["panel"], ("questions",), f"{path}, panel")
+    lines = _lines(file, partial(unchanged, checksums=manifest["files"]))
+    if len(lines) != (expected := manifest["panel"]["questions"] * manifest["samples"]):
+        raise DataError(f"{file} has {counted(len(lines), 'line')} and the manifest says {expected}.")
+    if manifest["benchmark"] != folder.name:
+        raise DataError(f"{path} says benchmark {manifest['benchmark']!r} and lies in {folder.name!r}: move it back.")
+    return manifest, lines
 
 
 # files

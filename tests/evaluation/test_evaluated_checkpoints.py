@@ -16,6 +16,7 @@ from scripted import TOKENIZER
 from transformers import Qwen3ForCausalLM
 
 import rtpo.verl_harness.session as session
+from analysis.run_folder import load_samples
 from analysis.view import __main__ as view
 from rtpo.core.files import sha256
 from rtpo.errors import ConfigError, DataError, FolderInUse, MachineError
@@ -71,6 +72,8 @@ def test_a_folder_a_server_a_run_and_a_profile_with_the_same_weights_give_the_sa
     lines = [lines_of(greedy, label) for label in labels]
     assert lines[0] == lines[1] == lines[2] == lines[3]
     assert any(line["calls"].get("calculator", {}).get("executed") for line in lines[0])
+    read = [load_samples(folder_of(greedy, label)) for label in labels]
+    assert [len(samples) for samples in read] == [6] * len(labels)
 
     opened = [call.args[0] for call in opener.call_args_list]
     assert opened[0] == run_config
