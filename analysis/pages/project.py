@@ -20,6 +20,7 @@ from analysis.run_table import run_table
 from analysis.stats import Interval
 from analysis.tables import NO_VALUE, NOT_RUN, percent
 from rtpo.algorithms import algorithms, load_algorithm
+from rtpo.errors import DataError
 from rtpo.planning.plan import plan
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments as names_of_experiments
@@ -118,12 +119,14 @@ def _warm_start(folder: Path) -> dict[str, str]:
 
 
 def language_model() -> pd.DataFrame:
-    """The kept runs of a language model, one a row. "Before" is over all evaluations of the model that a run began
-    with: one by a run, and that of `evaluations` on the same games."""
-    runs = _language_model_runs()
-    evaluated = [(run, metrics.held_out(run, "before", "sampled")) for run in runs]
-    starts = {run.runs["model_sha256"].item(): _pooled(run, before) for run, before in evaluated if before is not None}
-    rows = []
+    """The kept runs of a language model, one a row. "Before" pools the first run's evaluation of the model that it
+    began with, and that of `evaluations` on the same games."""
+    runs, rows = _language_model_runs(), []
+    starts: dict[str, pd.DataFrame] = {}
+    for run in runs:
+        model, before = run.runs["model_sha256"].item(), metrics.held_out(run, "before", "sampled")
+        if before is not None and model not in starts:
+            starts[model] = _pooled(run, before)
     for run in runs:
         facts, after = run.runs.iloc[0], metrics.held_out(run, "after", "sampled")
         assert after is not None
@@ -192,10 +195,16 @@ def _pooled(run: Frames, before: pd.DataFrame) -> pd.DataFrame:
 
 
 def evaluations(model_sha256: Mapping[str, str] | None = None) -> list[Path]:
-    """The folders of kept evaluations of language models; only those of the model with these checksums, if given."""
-    folders = [file.parent for file in sorted((PROJECT / "results" / "lm_evaluation").glob("*/*/summary.json"))]
-    checksums = [OmegaConf.load(folder / "config.yaml").checkpoint.model_sha256 for folder in folders]
-    return [folder for folder, own in zip(folders, checksums, strict=True) if model_sha256 in (None, own)]
+    """The folders of kept evaluations of language models; only those of the model with these checksums, if given.
+    Raises DataError if there is none at all, and for an evaluation that was not sampled as in training."""
+    place = PROJECT / "results" / "lm_evaluation"
+    records = {file.parent: OmegaConf.load(file) for file in sorted(place.glob("*/*/config.yaml"))}
+    if not records:
+        raise DataError(f"{place} holds no evaluation: restore it.")
+    for folder, record in records.items():
+        if record.decoding != {"temperature": 1.0, "top_p": 1.0, "top_k": -1}:
+            raise DataError(f"{folder} was not sampled at temperature 1 from all tokens: keep another evaluation.")
+    return [folder for folder, each in records.items() if model_sha256 in (None, each.checkpoint.model_sha256)]
 
 
 def adapters() -> pd.DataFrame:

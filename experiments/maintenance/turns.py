@@ -1,6 +1,8 @@
-"""Measure which turns of its games decide the return of a language model with a shipped adapter (docs/run/tasks.md):
+"""Measure which turns of its games decide the return of a model with an adapter (docs/run/language_model.md):
 
-python experiments/maintenance/turns.py --name quests_0 --output rtpo/warm_starts/adapters/quests_0/turns.json
+    python experiments/maintenance/turns.py --name quests_0 --output outputs/turns.json
+
+On one processor without bf16 this takes three quarters of an hour.
 """
 
 import json
@@ -9,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rtpo.core.files import write_whole
+from rtpo.core.names import counted
 from rtpo.envs.textworld.games import read_games
 from rtpo.errors import DataError
 from rtpo.run.cli import PROJECT, Parser, command, folder, whole_number
@@ -27,11 +30,13 @@ def main(arguments: list[str] | None = None) -> None:
         "--base", type=folder, help="the model's folder", default=DATA / "models" / "smollm2-135m-instruct"
     )
     parser.add_argument("--games", type=folder, help="the games' folder", default=DATA / "textworld")
-    parser.add_argument("--count", type=whole_number(1), default=32, help="how many training games to play")
+    parser.add_argument("--count", type=whole_number(1), default=24, help="how many training games to play")
     options = parser.parse_args(arguments)
-    if options.output.exists():
-        raise DataError(f"{options.output} exists: name another file, or move it away.")
+    if options.output.exists() or not options.output.parent.is_dir():
+        raise DataError(f"{options.output} is no new file in a folder: name one.")
     games = read_games(options.games / recipes[options.name].family / "train.jsonl")[: options.count]
+    if len(games) < options.count:
+        raise DataError(f"{options.games} has {counted(len(games), 'training game')}: give a smaller --count.")
     turns = asdict(measure_turns(options.base, SHIPPED / options.name, games))
     write_whole(options.output, (json.dumps(turns, indent=1) + "\n").encode())
     print(json.dumps(turns))

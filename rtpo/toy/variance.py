@@ -34,8 +34,9 @@ class TurnMeasures:
 def measure_turns(
     play_paths: Callable[[Sequence[Plan]], list[Rollout]], tasks: Sequence[Task], max_turns: int
 ) -> TurnMeasures:
-    """Play PATHS paths per task, and one fork from each later boundary of each path.
-    play_paths: plays the plans' episodes. Raises DataError if no problem's returns differ."""
+    """Play PATHS paths per task, and one fork from each later boundary of each path. Raises DataError if no problem's
+    returns differ.
+    play_paths: plays the plans' episodes."""
     paths = play_paths([Plan(f"{task.uid}.{i}", task, Role.TRUNK) for task in tasks for i in range(PATHS)])
     returns = np.array([path.reward for path in paths])
     variance = _covariance(returns, returns)
