@@ -101,5 +101,6 @@ def adapter_recipes() -> Mapping[str, AdapterRecipe]:
         "quests_0": AdapterRecipe(family="quests", first=0, games=200),
         "quests_1": AdapterRecipe(family="quests", first=200, games=156, passes=3, slips=0.05, seed=1),
         "quests_2": AdapterRecipe(family="quests", first=356, games=156, passes=3, slips=0.05, seed=2),
+        "quests_3": AdapterRecipe(family="quests", first=512, games=156, passes=3, slips=0.05, seed=3),
         "treasure_0": AdapterRecipe(family="treasure", first=0, games=156, passes=3, slips=0.05),
     }
