@@ -22,7 +22,7 @@ quickstart: $(VENV)/made
 # a language model on text games: packages, model, games, then RTPO and exact GRPO (docs/run/language_model.md)
 quickstart-lm: $(VENV)/lm
 	$(RUN) experiments/prepare_data.py textworld --games train=64 held_out=24
-	$(RUN) experiments/prepare_model.py --adapter quests_0
+	$(RUN) experiments/prepare_model.py --adapter quests_3
 	$(RUN) experiments/quickstart.py task=textworld
 
 # the main table at toy size: every method, both tasks, three seeds; then its tables. In results/ all runs are finished:

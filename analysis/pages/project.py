@@ -119,18 +119,20 @@ def _warm_start(folder: Path) -> dict[str, str]:
 
 
 def language_model() -> pd.DataFrame:
-    """The kept runs of a language model, one a row. "Before" pools the first run's evaluation of the model that it
-    began with, and that of `evaluations` on the same games."""
+    """The kept runs of a language model, one a row. "Before" pools the evaluations of the model that a run began with,
+    on the games of its evaluation after training: the first run's own, and those of `evaluations`."""
     runs, rows = _language_model_runs(), []
     starts: dict[str, pd.DataFrame] = {}
     for run in runs:
-        model, before = run.runs["model_sha256"].item(), metrics.held_out(run, "before", "sampled")
-        if before is not None and model not in starts:
-            starts[model] = _pooled(run, before)
+        own = run.answers[(run.answers["when"] == "before") & (run.answers["mode"] == "sampled")]
+        if len(own):
+            starts.setdefault(run.runs["model_sha256"].item(), own)
     for run in runs:
         facts, after = run.runs.iloc[0], metrics.held_out(run, "after", "sampled")
         assert after is not None
-        before = starts[facts["model_sha256"]]
+        model = facts["model_sha256"]
+        evaluated = [load_samples(folder) for folder in evaluations(json.loads(model))]
+        before = _pooled([*evaluated, *([starts[model]] if model in starts else [])], after)
         turns, tied = (int(run.steps[name].sum()) for name in ("rows", "tied_rows"))
         rows.append(
             {
@@ -186,12 +188,10 @@ def _with_names(runs: Sequence[Frames], rows: Sequence[dict[str, str]]) -> pd.Da
     return pd.concat([table, pd.DataFrame(rows)], axis=1).sort_values(names, ignore_index=True)
 
 
-def _pooled(run: Frames, before: pd.DataFrame) -> pd.DataFrame:
-    """The success before a run, [1, questions], with the samples of its model's evaluation in `evaluations`."""
-    own = run.answers[(run.answers["when"] == "before") & (run.answers["mode"] == "sampled")]
-    samples = [own, *(load_samples(folder) for folder in evaluations(json.loads(run.runs["model_sha256"].item())))]
+def _pooled(samples: Sequence[pd.DataFrame], like: pd.DataFrame) -> pd.DataFrame:
+    """The success of one model's samples on the questions of another evaluation, in its place, [1, questions]."""
     rewards = pd.concat([each[["question", "reward"]] for each in samples]).groupby("question")["reward"].mean()
-    return pd.DataFrame([rewards[before.columns.get_level_values("question")].to_numpy()], before.index, before.columns)
+    return pd.DataFrame([rewards[like.columns.get_level_values("question")].to_numpy()], like.index, like.columns)
 
 
 def evaluations(model_sha256: Mapping[str, str] | None = None) -> list[Path]:

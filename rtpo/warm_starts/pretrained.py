@@ -223,7 +223,7 @@ def with_adapter(base: Path, adapter: Path) -> Any:
 
 
 def adapted_name(base: Path, adapter: Path) -> str:
-    """The folder's name for a model with an adapter, such as smollm2-quests-0."""
+    """The folder's name for a model with an adapter, such as smollm2-quests-3."""
     return f"{base.name.partition('-')[0]}-{adapter.name.replace('_', '-')}"
 
 

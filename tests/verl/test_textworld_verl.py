@@ -17,7 +17,7 @@ from rtpo.run.stopping import StopRequest
 from rtpo.types import Grade, GradeOutcome
 
 METHODS = {
-    "rtpo": ("algorithm.trunks=2", "budget.rollouts=14"),
+    "rtpo": ("algorithm.trunks=2", "budget.rollouts=10"),
     "grpo_exact": ("algorithm.chains=4", "budget.rollouts=8"),
 }
 """RTPO's one data step has several phases; exact GRPO has two data steps"""
@@ -49,7 +49,7 @@ def test_a_run_on_text_games_goes_on_after_a_stop_to_the_same_weights(
         *("task=textworld", "profile=laptop_lm", "profile.precision=fp32", f"model.path={model}", "deterministic=true"),
         *(f"data={games}", f"task.held_out.file={other}", "task.held_out.count=1", "evaluation.greedy=false"),
         *("task.max_prompt_tokens=2048", "task.max_turn_tokens=4", "task.max_context_tokens=4096"),
-        *("task.max_turns=3", "budget.tasks_per_step=1", "samples_per_rollout=2", "evaluation.before=false"),
+        *("task.max_turns=2", "budget.tasks_per_step=1", "samples_per_rollout=2", "evaluation.before=false"),
         *(f"algorithm={algorithm}", "algorithm.label=run", *METHODS[algorithm]),
     )
     whole = train(compose_config(*overrides, f"results={tmp_path / 'whole'}"), StopRequest())
