@@ -119,8 +119,9 @@ def _warm_start(folder: Path) -> dict[str, str]:
 
 
 def language_model() -> pd.DataFrame:
-    """The kept runs of a language model, one a row. "Before" pools the evaluations of the model that a run began with,
-    on the games of its evaluation after training: the first run's own, and those of `evaluations`."""
+    """The kept runs of a language model, one a row. "Before" is the model that a run began with, on the games that the
+    run played after training. It pools the first evaluation before training of a run from this model, if there is one,
+    and those of `evaluations`."""
     runs, rows = _language_model_runs(), []
     starts: dict[str, pd.DataFrame] = {}
     for run in runs:

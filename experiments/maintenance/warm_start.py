@@ -1,7 +1,7 @@
 """Make a toy task's warm-started model, or the adapter that warm-starts a language model on a task (docs/run/tasks.md):
 
     python experiments/maintenance/warm_start.py --name math --output FOLDER
-    python experiments/maintenance/warm_start.py --name quests_3 --output rtpo/warm_starts/adapters/quests_3
+    python experiments/maintenance/warm_start.py --name quests_3 --output FOLDER
 
 Settings default to the recipe's. An adapter's recipe cannot be changed here.
 """
