@@ -123,17 +123,17 @@ def language_model() -> pd.DataFrame:
     run played after training. It pools the first evaluation before training of a run from this model, if there is one,
     and those of `evaluations`."""
     runs, rows = _language_model_runs(), []
-    starts: dict[str, pd.DataFrame] = {}
+    starts: dict[str, list[pd.DataFrame]] = {}
     for run in runs:
         own = run.answers[(run.answers["when"] == "before") & (run.answers["mode"] == "sampled")]
         if len(own):
-            starts.setdefault(run.runs["model_sha256"].item(), own)
+            starts.setdefault(run.runs["model_sha256"].item(), [own])
     for run in runs:
         facts, after = run.runs.iloc[0], metrics.held_out(run, "after", "sampled")
         assert after is not None
         model = facts["model_sha256"]
         evaluated = [load_samples(folder) for folder in evaluations(json.loads(model))]
-        before = _pooled([*evaluated, *([starts[model]] if model in starts else [])], after)
+        before = _pooled([*evaluated, *starts.get(model, [])], after)
         turns, tied = (int(run.steps[name].sum()) for name in ("rows", "tied_rows"))
         rows.append(
             {
