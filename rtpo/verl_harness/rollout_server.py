@@ -20,7 +20,7 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.types import StopReason, as_ids
-from rtpo.verl_harness.memory import give_back
+from rtpo.verl_harness.memory import give_back, share_memory
 
 NAME = "embedded"
 
@@ -39,8 +39,17 @@ class EmbeddedServer:
     """One engine process. `generate_many` takes a list of requests, so that one call carries a whole batch."""
 
     def __init__(
-        self, model_path: str, seed: int, threads: int, cache_tokens: int, max_tokens: int, dtype: str
+        self,
+        model_path: str,
+        seed: int,
+        threads: int,
+        cache_tokens: int,
+        max_tokens: int,
+        dtype: str,
+        shares_memory: bool = False,
     ) -> None:
+        if shares_memory:
+            share_memory()
         torch.set_num_threads(threads)
         # only the tokenizer's id; a model's config may name several that end a turn
         stop_id = int(AutoTokenizer.from_pretrained(model_path).eos_token_id)
@@ -126,6 +135,7 @@ class EmbeddedReplica(RolloutReplica):
                 cache_tokens=options["cache_tokens"],
                 max_tokens=self.config.response_length,
                 dtype=self.config.dtype,
+                shares_memory=self.config.free_cache_engine,
             )
         )
         self.servers = [actor]
