@@ -18,6 +18,8 @@ WARM_START = "warm_start.json"
 """file of an adapter's folder that holds its `AdapterRecord`"""
 TURNS = "turns.json"
 """file that holds its `AdapterTurns`, if they were measured"""
+NOISE = "gradient_noise.json"
+"""file that holds its `AdapterNoise`, if it was measured"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,23 @@ class AdapterTurns:
     sha256: Mapping[str, str]  # of the adapter's weights, by file name
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterNoise:
+    """Gradients of RTPO and of exact GRPO on its family's training games, before any training, in one rank of a run.
+    Both have the same mean: the gradient of the expected return, with each turn's loss averaged over its tokens."""
+
+    precision: Precision
+    model: Mapping[str, str]  # sha256 of the merged model's weights, by file name
+    chains: int  # rollouts of a game by either method
+    grpo: list[float]  # squared norm of each game's gradient
+    rtpo: list[float]
+    rtpo_turns: list[list[float]]  # [games][turns], of each turn's own gradient
+    inner: list[float]  # inner product of each game's two gradients
+    grpo_sum: float  # squared norm of the sum over games
+    rtpo_sum: float
+    inner_sum: float  # inner product of the two sums
+
+
 def read_adapter(folder: Path) -> AdapterRecord:
     """Read an adapter's record. Raises DataError if it is missing or damaged, and names the damaged field."""
     return cast(AdapterRecord, _read(AdapterRecord, folder / WARM_START))
@@ -84,6 +103,11 @@ def read_adapter(folder: Path) -> AdapterRecord:
 def read_turns(folder: Path) -> AdapterTurns:
     """Read what was measured of its turns. Raises DataError as `read_adapter`."""
     return cast(AdapterTurns, _read(AdapterTurns, folder / TURNS))
+
+
+def read_noise(folder: Path) -> AdapterNoise:
+    """Read what was measured of its gradients. Raises DataError as `read_adapter`."""
+    return cast(AdapterNoise, _read(AdapterNoise, folder / NOISE))
 
 
 def _read(kind: type[Any], file: Path) -> Any:

@@ -55,6 +55,8 @@ experiments.launch : run ANY | element main_table WHOLE profile=nosuch | stop se
     status seed=1 | run main_table profile=toy nosuch=1 | run main_table profile=toy seed=0 algorithm=rtpo results=OUT
 experiments.minimal : --method nosuch | --rollouts x | nosuch
 experiments.maintenance.chat_example : --tokenizer FOLDER
+experiments.maintenance.gradient_noise : --model FOLDER --output {}/out | --model WARM --output OUT |
+    --model WARM --output {}/file | --model WARM --games WHOLE --output {}/out
 experiments.maintenance.frames : FOLDER --output {}/out | {}/nothing --output OUT
 experiments.check_gpu : --tiny nosuch
 experiments.plan : NONE | nosuch | main_table profile=nosuch
