@@ -250,15 +250,21 @@ def runs(name: str) -> pd.DataFrame:
     """Rates, success and costs by task and configuration. From the search: the chosen rate, and success on validation
     questions before training and after training at each rate that was tried. From the test: mean costs of a run."""
     source, costs, rows = runs_of(name), _costs(name), []
-    for task, label in source.study.searches():
-        chosen, means = source.study.choice(task, label).best, source.study.search_success(task, label)
-        if chosen is not None:
-            row = {"Task": TASKS[task], "Configuration": title_of(label), "Chosen": f"{chosen:g}"}
+    for task, configuration in source.study.configurations():
+        searched = configuration.rate_from or configuration.label
+        chosen, means = source.study.choice(task, searched).best, source.study.search_success(task, searched)
+        if chosen is None:
+            continue
+        row = {"Task": TASKS[task], "Configuration": title_of(configuration.label), "Chosen": f"{chosen:g}"}
+        if configuration.rate_from is None:
             row["Before"] = number(means[chosen].before, 1, 100)
-            for rate in _tried(name):
-                row[f"{rate:g}"] = number(means[rate].after, 1, 100) if rate in means else NO_VALUE
-            rows.append(row | costs.get((task, label), {"Runs": "0"} | dict.fromkeys(COST_COLUMNS, NO_VALUE)))
-    return pd.DataFrame(rows)
+            row |= {f"{rate:g}": number(means[rate].after, 1, 100) for rate in means}
+        else:
+            row["Chosen"] += f", from {title_of(searched)}"
+        without = {"Runs": "0"} | dict.fromkeys(COST_COLUMNS, NO_VALUE)
+        rows.append(row | costs.get((task, configuration.label), without))
+    columns = ["Task", "Configuration", "Chosen", "Before", *(f"{rate:g}" for rate in _tried(name)), "Runs"]
+    return pd.DataFrame(rows, columns=[*columns, *COST_COLUMNS]).fillna(NO_VALUE)
 
 
 def _tried(name: str) -> list[float]:

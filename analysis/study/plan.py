@@ -99,9 +99,9 @@ class Study:
         pairs = product(compared.seeds, range(compared.warm_starts))
         for seed, number in sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % compared.warm_starts, pair[0])):
             for task, configuration in product(compared.tasks, compared.configurations):
-                warm_start = self._plan.warm_starts[self._task(task).task][number]
+                warm_start = self.warm_starts(task)[number]
                 run = self._study_run(Place(task, warm_start, seed), configuration, configuration.label)
-                yield run, rates.get(task, {}).get(configuration.label)
+                yield run, rates.get(task, {}).get(configuration.rate_from or configuration.label)
 
     def _study_run(self, place: Place, configuration: Configuration, label: str, is_search: bool = False) -> StudyRun:
         task, warm_start = self._task(place.task), place.warm_start
@@ -150,6 +150,10 @@ class Study:
         if None in {rate for _, rate in by_start.values()}:
             raise DataError(f"{label} on {task} has no learning rate yet: run the parts rates and freeze first.")
         return [self.config(run, rate) for _, (run, rate) in sorted(by_start.items()) if rate is not None]
+
+    def warm_starts(self, task: str) -> tuple[str, ...]:
+        """The names of a task's warm starts in the plan."""
+        return self._plan.warm_starts[self._task(task).task]
 
     # the search for learning rates
 
@@ -209,7 +213,8 @@ class Study:
 
     def rate_of(self, task: str, label: str) -> float:
         """The chosen rate of a configuration. Raises DataError before a rate is chosen."""
-        rate = self._rates().get(task, {}).get(label)
+        searched = next((each.rate_from for each in self._plan.configurations if each.label == label), None) or label
+        rate = self._rates().get(task, {}).get(searched)
         if rate is None:
             raise DataError(f"{label} on {task} has no learning rate yet: run the parts rates and freeze first.")
         return rate
@@ -246,16 +251,18 @@ class Study:
         return json.loads(self._rates_file.read_text()) if self._rates_file.exists() else {}
 
     def searches(self) -> list[tuple[str, str]]:
-        """The searches, as pairs (task, label). Searches for the part `core` come first."""
+        """The searches, as pairs (task, label). A configuration with `rate_from` has none."""
+        return [(task, each.label) for task, each in self.configurations() if each.rate_from is None]
+
+    def configurations(self) -> list[tuple[str, Configuration]]:
+        """All configurations with each of their tasks. Those of the part `core` come first."""
         ordered = sorted(self._plan.parts.items(), key=lambda item: item[0] != CORE)
         parts: list[Part | Search] = [*(part for _, part in ordered), self._plan.rates]
-        searched = (
-            (task, configuration.label)
-            for part in parts
-            for configuration in part.configurations
-            for task in part.tasks
-        )
-        return list(dict.fromkeys(searched))
+        first: dict[tuple[str, str], tuple[str, Configuration]] = {}
+        for part in parts:
+            for each, task in product(part.configurations, part.tasks):
+                first.setdefault((task, each.label), (task, each))
+        return list(first.values())
 
     def _runs_at(self, task: str, label: str, rate: float) -> list[StudyRun]:
         """The runs of a configuration's search at one rate."""

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import yaml
 
+from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.building import build
 
@@ -20,6 +21,7 @@ class Configuration:
     label: str  # begins the names of its runs' folders
     algorithm: str  # a file of configs/algorithm/
     settings: tuple[str, ...] = ()  # further Hydra overrides
+    rate_from: str | None = None  # the configuration whose search gives its learning rate; None: its own
 
 
 @dataclass(frozen=True)
@@ -114,3 +116,9 @@ def _check(plan: StudyPlan, file: Path) -> None:
     neighbours = [grid[i : i + len(begin)] for i in range(len(grid))]
     if grid != tuple(sorted(set(grid))) or not begin or begin not in neighbours:
         raise ConfigError(f"{file}: rates.grid must be increasing, and rates.begin must be neighbours in it.")
+    searched = {each.label for each in plan.configurations if each.rate_from is None}
+    for each in plan.configurations:
+        if each.rate_from is not None and each.rate_from not in searched:
+            raise ConfigError(
+                f"{file}: rate_from of {each.label} is {each.rate_from}: {nearest(each.rate_from, searched)}."
+            )

@@ -27,7 +27,8 @@ from rtpo.errors import ConfigError, DataError
 from rtpo.run.building import build
 from rtpo.run.config import PROJECT
 from rtpo.theory.noise import noise_ratio
-from rtpo.toy.record import read_record
+from rtpo.toy.record import TurnRecord, read_record
+from rtpo.warm_starts.recipes import SHIPPED, TURNS, read_turns
 
 FILE = PROJECT / "analysis" / "study" / "comparisons.yaml"
 PREDICTED = "predicted.json"
@@ -52,7 +53,8 @@ class Comparison:
 class Comparisons:
     """What a study compares."""
 
-    measured_turns: dict[str, str]  # by task, the measurement's name in `WarmStartRecord.decided`
+    measured_turns: dict[str, str]
+    """by task, the measurement's name in `WarmStartRecord.decided`; TURNS: that of the warm starts' adapters"""
     family: tuple[Comparison, ...]  # judged together, by Holm's method, and predicted
 
 
@@ -144,8 +146,7 @@ def speed(noises: Sequence[float], turns: Turns) -> float:
 def measured_turns(study: Study, task: str, measurement: str) -> Turns:
     """The measured turns of a task, averaged over the records of its warm starts. Raises DataError if none has this
     measurement."""
-    records = [read_record(Path(config.model.path)).decided or {} for config in study.configs(task, CONTROL)]
-    measured = [record[measurement] for record in records if measurement in record]
+    measured = _adapters_turns(study, task) if measurement == TURNS else _toys_turns(study, task, measurement)
     if not measured:
         raise DataError(f"no warm start of {task} has the measurement {measurement!r} in its record.")
 
@@ -154,3 +155,13 @@ def measured_turns(study: Study, task: str, measurement: str) -> Turns:
         return [fmean(values) for values in zip(*every, strict=True)]
 
     return Turns([max(left, LEAST_F) for left in means("left")], means("reached"), means("recurring"))
+
+
+def _toys_turns(study: Study, task: str, measurement: str) -> list[TurnRecord]:
+    records = [read_record(Path(config.model.path)).decided or {} for config in study.configs(task, CONTROL)]
+    return [record[measurement] for record in records if measurement in record]
+
+
+def _adapters_turns(study: Study, task: str) -> list[TurnRecord]:
+    folders = [SHIPPED / name for name in study.warm_starts(task)]
+    return [read_turns(folder).measured for folder in folders if (folder / TURNS).is_file()]

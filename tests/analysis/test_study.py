@@ -192,6 +192,21 @@ def test_the_committed_rates_are_those_that_the_records_choose(name: str, tmp_pa
         assert [predict(study, compared, each) for each in compared.family] == read_predictions(own)
 
 
+def test_a_configuration_trains_at_the_rate_of_another_without_a_search(tmp_path: Path) -> None:
+    shared = {"label": "grpo_two", "algorithm": "grpo", "settings": [], "rate_from": "grpo"}
+    study = study_of(tmp_path, controls=TINY["controls"] | {"configurations": [shared]})
+    assert study.searches() == [("toy_math", "grpo")]
+    assert [each.label for _, each in study.configurations()] == ["grpo", "grpo_two"]
+    with pytest.raises(DataError, match="no learning rate"):
+        study.rate_of("toy_math", "grpo_two")
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "learning_rates.json").write_text('{"toy_math": {"grpo": 5e-4}}')
+    assert [rate for _, rate in study.planned("controls")] == [study.rate_of("toy_math", "grpo_two")] == [5e-4]
+    for unsearched in ("gpo", "grpo_two"):
+        with pytest.raises(ConfigError, match="rate_from"):
+            study_of(tmp_path, controls=TINY["controls"] | {"configurations": [shared | {"rate_from": unsearched}]})
+
+
 def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"rates\.begin"):
         study_of(tmp_path, rates=GRID | {"begin": [1e-4, 5e-4]})
