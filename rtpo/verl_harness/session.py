@@ -48,7 +48,6 @@ VLLM_ON_CPU = {
 }
 
 RAY_ENVIRONMENT = {
-    "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads would slow whatever else the machine does
     "TOKENIZERS_PARALLELISM": "false",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # an actor without GPUs keeps CUDA_VISIBLE_DEVICES
 }

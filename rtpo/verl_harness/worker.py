@@ -22,7 +22,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from rtpo.core.files import HashedFile
 from rtpo.core.losses import TokenBatch, loss
-from rtpo.verl_harness.memory import give_back, share_memory
+from rtpo.verl_harness.memory import give_back
 from rtpo.verl_harness.settings import LOOPBACK, unique_job_id
 
 
@@ -95,8 +95,6 @@ class AgentWorker(ActorRolloutRefWorker):
         # starts the process group before verl would: verl ignores the timeout in its settings, and on a CPU asks for
         # "cpu:gloo,cpu:gloo", which torch refuses
         is_cpu = get_device_name() == "cpu"
-        if is_cpu and self.config.rollout.free_cache_engine:
-            share_memory()
         backend = "cpu:gloo" if is_cpu else None
         timeout = None if is_cpu else self.config.nccl_timeout
         if os.environ["MASTER_ADDR"] == LOOPBACK:
