@@ -91,6 +91,7 @@ def play(harness: AgentHarness, games: Sequence[Task]) -> Iterator[tuple[Group, 
     """Each game's whole paths, and the siblings of each turn of a trunk: an empty group without this turn."""
     for first in range(0, len(games), TOGETHER):
         part = games[first : first + TOGETHER]
+        harness.sync()  # the engine may have slept while gradients were computed
         chains = harness.rollout(part, n=1 + SIBLINGS * harness.max_turns, role=Role.CHAIN)
         trunks = [group[0] for group in harness.rollout(part, n=1, role=Role.TRUNK)]
         turns = [fork(harness, trunks, k) for k in range(harness.max_turns)]
@@ -127,7 +128,6 @@ def measure_model(config: RunConfig) -> AdapterNoise:
         backend, ledger = open_backend(config), Ledger(Budget(2 * chains * len(games)))
         harness = open_harness(config, backend, chat, ledger, AgentHarness)
         harness.begin_step(0, ledger.budget.rollouts)
-        harness.sync()
         measured = measure(harness, lambda rows: backend.gradient(pack(rows), None, TokenClip()), games)
     precision, model = config.profile.precision, model_sha256(config.model.path)
     return AdapterNoise(precision=precision, model=model, chains=chains, **asdict(measured))
@@ -138,7 +138,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("--model", required=True, type=folder, help="the model's folder")
     parser.add_argument("--output", required=True, type=Path, help="file to write")
-    parser.add_argument("--games", type=whole_number(1), default=48, help="how many training games to play")
+    parser.add_argument("--games", type=whole_number(1), default=24, help="how many training games to play")
     options = parser.parse_args(arguments)
     if options.output.exists() or not options.output.parent.is_dir():
         raise DataError(f"{options.output} is no new file in a folder: name one.")
