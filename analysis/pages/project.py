@@ -18,7 +18,7 @@ from analysis.paper.records import config_file
 from analysis.run_folder import load_samples
 from analysis.run_table import run_table
 from analysis.stats import Interval
-from analysis.tables import NO_VALUE, NOT_RUN, percent
+from analysis.tables import NO_VALUE, NOT_RUN, cell, number, percent
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.errors import DataError
 from rtpo.planning.plan import plan
@@ -26,7 +26,7 @@ from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments as names_of_experiments
 from rtpo.theory.noise import noise_ratio
 from rtpo.toy.record import TurnRecord, read_record
-from rtpo.warm_starts.recipes import SHIPPED, read_adapter, read_turns
+from rtpo.warm_starts.recipes import SHIPPED, read_adapter, read_noise, read_turns
 
 WARM_STARTS = {
     "Toy math": "warm_start_math",
@@ -279,6 +279,28 @@ def adapter_turns(adapter: str) -> pd.DataFrame:
     table = pd.concat([_by_turn([measured]), pd.DataFrame([row])], ignore_index=True)
     means = {"f": f"{f.mean():.2f}", row[""]: f"{noise.mean():.1f}"}
     return table.assign(Mean=[means.get(name, NO_VALUE) for name in table[""]])
+
+
+def adapter_noise(adapter: str) -> pd.DataFrame:
+    """The noise of RTPO's gradient over that of exact GRPO's at equal rollouts, measured on training games of a shipped
+    adapter, before training. Noise is the variance of a game's gradient, estimated by its mean squared norm: the mean
+    gradient is small beside it. The interval is the bootstrap's over games."""
+    record, turns = read_noise(SHIPPED / adapter), read_turns(SHIPPED / adapter).measured
+    norms, games = np.array([record.grpo, record.rtpo]), len(record.grpo)
+    drawn = norms[:, np.random.default_rng(0).integers(0, games, (10_000, games))].mean(axis=-1)
+    low, high = np.quantile(drawn[1] / drawn[0], [0.025, 0.975])
+    measured = Interval(norms[1].mean() / norms[0].mean(), low, high, 1, games)
+    of_turns = np.mean(record.rtpo_turns, axis=0)
+    by_formula = of_turns.sum() / (of_turns / noise_ratio(np.array(turns.left), 3, record.chains)).sum()
+    row = {
+        "Games": str(games),
+        "Rollouts a game": str(record.chains),
+        "Games with a gradient: exact GRPO; RTPO": "; ".join(str(int((each > 0).sum())) for each in norms),
+        "Noise of RTPO over exact GRPO": str(cell(measured)),
+        "by the formula": number(by_formula, 1),
+        "Share of RTPO's noise in one game, most, %": number(norms[1].max() / norms[1].sum(), 0, 100),
+    }
+    return pd.DataFrame([row])
 
 
 def _by_turn(measured: Sequence[TurnRecord]) -> pd.DataFrame:

@@ -1,10 +1,10 @@
 """Measure the noise of RTPO's and of exact GRPO's gradient at equal rollouts, before any training
-(docs/run/language_model.md#the-noise-of-the-gradients):
+(docs/run/language_model.md#a-possible-reason):
 
     python experiments/maintenance/gradient_noise.py --model data/models/smollm2-quests-0 --output outputs/noise.json
 
 Exact GRPO compares 17 whole paths of a game. RTPO compares the two siblings of each of the eight turns of a trunk, all
-under the same weights. On two processors with bf16 this takes about half an hour.
+under the same weights. On two processors with bf16 this takes about twenty minutes.
 """
 
 import json

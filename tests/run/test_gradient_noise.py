@@ -3,14 +3,18 @@
 import itertools
 from dataclasses import asdict
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import compose_config
+from local_backend import LocalBackend
 from made_paths import rollout, turn
 
+import rtpo.verl_harness.session as session
 from experiments.maintenance.gradient_noise import measure_model, rows_of
-from rtpo.types import Task
+from rtpo.engines.base import Generation, Request
+from rtpo.types import Floats, Task
 
 TASK = Task("q", "?", "!")
 
@@ -30,8 +34,24 @@ def test_groups_of_any_size_have_the_same_mean_gradient(count: int) -> None:
     assert np.mean(sums) == pytest.approx(0.5)  # the covariance of return and score
 
 
-@pytest.mark.usefixtures("plain_trainer")
-def test_norms_and_inner_products_are_those_of_two_gradients_of_each_game() -> None:
+class Sleeping(LocalBackend):
+    """Engine and trainer share the memory: the engine sleeps from a gradient to the next push."""
+
+    def gradient(self, *arguments: Any) -> Floats:
+        self.is_serving = False
+        return super().gradient(*arguments)
+
+    def push(self, version: int) -> None:
+        super().push(version)
+        self.is_serving = True
+
+    async def _generate(self, requests: list[Request]) -> list[Generation]:
+        assert self.is_serving
+        return await super()._generate(requests)
+
+
+def test_norms_and_inner_products_are_those_of_two_gradients_of_each_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "open_backend", Sleeping)
     settings = ("task=toy_keys", "algorithm=grpo_exact", "task.train.count=10", "budget.tasks_per_step=8")
     noise = measure_model(compose_config(*settings))
     assert noise.chains == 1 + 2 * 6
