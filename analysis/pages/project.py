@@ -282,21 +282,23 @@ def adapter_turns(adapter: str) -> pd.DataFrame:
 
 
 def adapter_noise(adapter: str) -> pd.DataFrame:
-    """The noise of RTPO's gradient over that of exact GRPO's at equal rollouts, measured on training games of a shipped
-    adapter, before training. Noise is the variance of a game's gradient, estimated by its mean squared norm: the mean
-    gradient is small beside it. The interval is the bootstrap's over games."""
+    """The noise of RTPO's gradient (G = 3) over that of exact GRPO's at equal rollouts, measured on training games of a
+    shipped adapter, before training. Noise is the variance of a game's gradient, estimated by its mean squared norm:
+    the mean gradient is small beside it. The interval is the bootstrap's over games. `by the formula`: RTPO's noise,
+    over the sum of each turn's noise divided by its `noise_ratio`."""
     record, turns = read_noise(SHIPPED / adapter), read_turns(SHIPPED / adapter).measured
-    norms, games = np.array([record.grpo, record.rtpo]), len(record.grpo)
+    measured, group_size = record.measured, 3
+    norms, games = np.array([measured.grpo, measured.rtpo]), len(measured.grpo)
     drawn = norms[:, np.random.default_rng(0).integers(0, games, (10_000, games))].mean(axis=-1)
     low, high = np.quantile(drawn[1] / drawn[0], [0.025, 0.975])
-    measured = Interval(norms[1].mean() / norms[0].mean(), low, high, 1, games)
-    of_turns = np.mean(record.rtpo_turns, axis=0)
-    by_formula = of_turns.sum() / (of_turns / noise_ratio(np.array(turns.left), 3, record.chains)).sum()
+    ratio = Interval(norms[1].mean() / norms[0].mean(), low, high, 1, games)
+    of_turns = np.mean(measured.rtpo_turns, axis=0)
+    by_formula = of_turns.sum() / (of_turns / noise_ratio(np.array(turns.left), group_size, record.chains)).sum()
     row = {
         "Games": str(games),
         "Rollouts a game": str(record.chains),
         "Games with a gradient: exact GRPO; RTPO": "; ".join(str(int((each > 0).sum())) for each in norms),
-        "Noise of RTPO over exact GRPO": str(cell(measured)),
+        "Noise of RTPO over exact GRPO": str(cell(ratio)),
         "by the formula": number(by_formula, 1),
         "Share of RTPO's noise in one game, most, %": number(norms[1].max() / norms[1].sum(), 0, 100),
     }

@@ -79,8 +79,9 @@ class StudyRuns:
         return self._success(OUTCOME, "after", _places([run for run, tried in self.study.search() if tried == rate]))
 
     def _success(self, mode: str, when: str, places: pd.DataFrame) -> pd.DataFrame:
-        values = self.frames.questions["success"].xs((mode, when), level=("mode", "when"))
-        table = values.droplevel(["step", "split"]).unstack("question")
+        every = self.frames.questions["success"]
+        of_mode = (every.index.get_level_values("mode") == mode) & (every.index.get_level_values("when") == when)
+        table = every[of_mode].droplevel(["mode", "when", "step", "split"]).unstack("question")
         joined = table.join(places.set_index("run"), on="run", how="inner")
         return joined.set_index(["task", "label", "warm_start", "seed"]).sort_index()
 
@@ -242,6 +243,7 @@ def _difference(table: pd.DataFrame, comparison: Comparison, without: str) -> st
 def ended_below(source: StudyRuns) -> dict[tuple[str, str], str]:
     """By task and label, how many of its runs have less success after training than before, at temperature 1."""
     before, after = (source.answers(OUTCOME, when).mean(axis="columns") for when in ("before", "after"))
+    after = after[after.index.isin(before.index)]
     is_below = (after < before.reindex(after.index)).groupby(["task", "label"])
     return {(str(task), str(label)): f"{int(each.sum())} of {len(each)}" for (task, label), each in is_below}
 

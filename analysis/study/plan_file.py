@@ -116,9 +116,11 @@ def _check(plan: StudyPlan, file: Path) -> None:
     neighbours = [grid[i : i + len(begin)] for i in range(len(grid))]
     if grid != tuple(sorted(set(grid))) or not begin or begin not in neighbours:
         raise ConfigError(f"{file}: rates.grid must be increasing, and rates.begin must be neighbours in it.")
-    searched = {each.label for each in plan.configurations if each.rate_from is None}
-    for each in plan.configurations:
+    parts: list[Search | Part] = [plan.rates, *plan.parts.values()]
+    pairs = [(task, each) for part in parts for each in part.configurations for task in part.tasks]
+    for task, each in pairs:
+        searched = {other.label for name, other in pairs if name == task and other.rate_from is None}
         if each.rate_from is not None and each.rate_from not in searched:
             raise ConfigError(
-                f"{file}: rate_from of {each.label} is {each.rate_from}: {nearest(each.rate_from, searched)}."
+                f"{file}: rate_from of {each.label} on {task} is {each.rate_from}: {nearest(each.rate_from, searched)}."
             )

@@ -54,7 +54,7 @@ class Comparisons:
     """What a study compares."""
 
     measured_turns: dict[str, str]
-    """by task, the measurement's name in `WarmStartRecord.decided`; TURNS: that of the warm starts' adapters"""
+    """by task: the measurement's name in `WarmStartRecord.decided`, or TURNS, the measured turns of shipped adapters"""
     family: tuple[Comparison, ...]  # judged together, by Holm's method, and predicted
 
 

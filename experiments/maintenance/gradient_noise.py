@@ -4,13 +4,15 @@
     python experiments/maintenance/gradient_noise.py --model data/models/smollm2-quests-0 --output outputs/noise.json
 
 Exact GRPO compares 17 whole paths of a game. RTPO compares the two siblings of each of the eight turns of a trunk, all
-under the same weights. On two processors with bf16 this takes about twenty minutes.
+under the same weights. Neither divides by the standard deviation, and each turn's loss is averaged over its tokens, so
+the two gradients have the same mean. On two processors with bf16 this takes about twenty
+minutes.
 """
 
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,7 @@ from rtpo.run.lines import model_sha256
 from rtpo.run.run import open_harness
 from rtpo.types import Floats, Group, Role, Rollout, Task, TrainRow
 from rtpo.verbs import TokenClip
-from rtpo.warm_starts.recipes import AdapterNoise
+from rtpo.warm_starts.recipes import AdapterNoise, GradientMeasures
 
 TOGETHER = 8
 """games that are played at the same time"""
@@ -54,41 +56,37 @@ class Total:
         return float(np.vdot(gradient, gradient))
 
     def inner(self, other: "Total") -> float:
+        """The inner product of two sums."""
         return 0.0 if self.value is None or other.value is None else float(np.vdot(self.value, other.value))
 
 
-@dataclass
-class Measured:
-    """The measured fields of `AdapterNoise`."""
-
-    grpo: list[float] = field(default_factory=list)
-    rtpo: list[float] = field(default_factory=list)
-    rtpo_turns: list[list[float]] = field(default_factory=list)
-    inner: list[float] = field(default_factory=list)
-    grpo_sum: float = 0.0
-    rtpo_sum: float = 0.0
-    inner_sum: float = 0.0
-
-
-def measure(harness: AgentHarness, gradient: Gradient, games: Sequence[Task]) -> Measured:
+def measure(harness: AgentHarness, gradient: Gradient, games: Sequence[Task]) -> GradientMeasures:
     """Play the games for either method under the current weights, and take the gradients of each game."""
-    measured, grpo, rtpo = Measured(), Total(), Total()
+    grpo, rtpo = Total(), Total()
+    of_grpo, of_rtpo, of_turns, inner = list[float](), list[float](), list[list[float]](), list[float]()
     for chains, forks in play(harness, games):
         whole, turns = Total(), Total()
-        of_chains = [row for k in range(harness.max_turns) for row in rows_of(chains, k)]
-        whole.add(gradient(of_chains) if of_chains else None)
-        of_turns = [rows_of(siblings, k) for k, siblings in enumerate(forks)]
-        measured.rtpo_turns.append([turns.add(gradient(rows) if rows else None) for rows in of_turns])
-        measured.grpo.append(grpo.add(whole.value))
-        measured.rtpo.append(rtpo.add(turns.value))
-        measured.inner.append(whole.inner(turns))
-        print(f"game {len(measured.grpo)} of {len(games)}", flush=True)
-    measured.grpo_sum, measured.rtpo_sum, measured.inner_sum = grpo.inner(grpo), rtpo.inner(rtpo), grpo.inner(rtpo)
-    return measured
+        rows = [row for k in range(harness.max_turns) for row in rows_of(chains, k)]
+        whole.add(gradient(rows) if rows else None)
+        by_turn = [rows_of(siblings, k) for k, siblings in enumerate(forks)]
+        of_turns.append([turns.add(gradient(rows) if rows else None) for rows in by_turn])
+        of_grpo.append(grpo.add(whole.value))
+        of_rtpo.append(rtpo.add(turns.value))
+        inner.append(whole.inner(turns))
+        print(f"game {len(inner)} of {len(games)}", flush=True)
+    return GradientMeasures(
+        grpo=of_grpo,
+        rtpo=of_rtpo,
+        rtpo_turns=of_turns,
+        inner=inner,
+        grpo_sum=grpo.inner(grpo),
+        rtpo_sum=rtpo.inner(rtpo),
+        inner_sum=grpo.inner(rtpo),
+    )
 
 
 def play(harness: AgentHarness, games: Sequence[Task]) -> Iterator[tuple[Group, list[Group]]]:
-    """Each game's whole paths, and the siblings of each turn of a trunk: an empty group without this turn."""
+    """Each game's whole paths, and the siblings of each turn of a trunk; none if the trunk has no such turn."""
     for first in range(0, len(games), TOGETHER):
         part = games[first : first + TOGETHER]
         harness.sync()  # the engine may have slept while gradients were computed
@@ -107,7 +105,7 @@ def fork(harness: AgentHarness, trunks: Sequence[Rollout], k: int) -> list[Group
 
 def rows_of(group: Group, k: int) -> list[TrainRow]:
     """Turn k of each path that has it. A path's advantage is its return minus the mean of the others' returns, so
-    groups of any size give the same mean gradient. Paths with advantage 0 are left out."""
+    groups of any size give the same gradient in expectation. Paths with advantage 0 are left out."""
     if not group:
         return []
     advantages = sibling_advantages([path.reward for path in group]) * len(group) / (len(group) - 1)
@@ -130,7 +128,7 @@ def measure_model(config: RunConfig) -> AdapterNoise:
         harness.begin_step(0, ledger.budget.rollouts)
         measured = measure(harness, lambda rows: backend.gradient(pack(rows), None, TokenClip()), games)
     precision, model = config.profile.precision, model_sha256(config.model.path)
-    return AdapterNoise(precision=precision, model=model, chains=chains, **asdict(measured))
+    return AdapterNoise(measured=measured, chains=chains, precision=precision, model=model)
 
 
 @command

@@ -4,12 +4,12 @@ import ctypes
 
 M_MMAP_THRESHOLD = -3  # glibc's malloc.h
 LARGE = 2**20
-"""bytes of a large block"""
 
 
 def share_memory() -> None:
-    """Make each large block of this process go back to the system when it is freed. glibc would raise the size from
-    which it does so, and keep freed blocks between others. Does nothing with another C library."""
+    """Make this process give each block of LARGE bytes or more back to the system when it is freed. glibc by itself
+    raises this limit as large blocks are freed, and then keeps freed blocks that lie between used ones. Does nothing
+    with another C library."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGE)

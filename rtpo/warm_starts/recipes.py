@@ -79,20 +79,26 @@ class AdapterTurns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterNoise:
-    """Gradients of RTPO and of exact GRPO on its family's training games, before any training, in one rank of a run.
-    Both have the same mean: the gradient of the expected return, with each turn's loss averaged over its tokens."""
+class GradientMeasures:
+    """Squared norms of two gradients of each game, RTPO's and exact GRPO's, whose means are equal."""
 
-    precision: Precision
-    model: Mapping[str, str]  # sha256 of the merged model's weights, by file name
-    chains: int  # rollouts of a game by either method
-    grpo: list[float]  # squared norm of each game's gradient
+    grpo: list[float]  # by game
     rtpo: list[float]
     rtpo_turns: list[list[float]]  # [games][turns], of each turn's own gradient
-    inner: list[float]  # inner product of each game's two gradients
-    grpo_sum: float  # squared norm of the sum over games
+    inner: list[float]  # inner product of a game's two gradients
+    grpo_sum: float  # of the sum over games
     rtpo_sum: float
     inner_sum: float  # inner product of the two sums
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterNoise:
+    """Gradients on training games of an adapter's family, before any training with rewards."""
+
+    measured: GradientMeasures
+    chains: int  # rollouts of a game by either method
+    precision: Precision
+    model: Mapping[str, str]  # sha256 of the merged model's weights, by file name
 
 
 def read_adapter(folder: Path) -> AdapterRecord:

@@ -205,6 +205,8 @@ def test_a_configuration_trains_at_the_rate_of_another_without_a_search(tmp_path
     for unsearched in ("gpo", "grpo_two"):
         with pytest.raises(ConfigError, match="rate_from"):
             study_of(tmp_path, controls=TINY["controls"] | {"configurations": [shared | {"rate_from": unsearched}]})
+    with pytest.raises(ConfigError, match="rate_from of grpo_two on toy_knowledge"):
+        study_of(tmp_path, controls=TINY["controls"] | {"tasks": ["toy_knowledge"], "configurations": [shared]})
 
 
 def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
