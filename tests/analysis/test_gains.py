@@ -1,5 +1,6 @@
 """What a study predicts from f_k, and what its runs say of the comparisons, on made-up runs with known differences."""
 
+import itertools
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -165,6 +166,16 @@ def test_tables_say_what_the_runs_do(folder: Path) -> None:
     means = {line.get_ydata()[0]: line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1}
     assert means == pytest.approx({0: -25, 1: 30})
     assert [bar.get_x() for bar in axes.patches] == pytest.approx([20, 25])
+
+
+def test_an_outcome_that_was_not_evaluated_is_not_run(folder: Path) -> None:
+    for label in ("grpo_exact", "rtpo"):
+        for start, seed in itertools.product(STARTS, (1, 2)):
+            lines = answers("after", "sampled", shares(8))
+            write_run(folder, label, seed, [step(1, 64, 0.4, [empty_update()])], lines, experiment=start)
+    for row in gains_of.secondary("made").to_dict("records"):
+        assert {row["Success, T = 0.6"], row["Success, greedy"]} == {"not run"}
+        assert row["Runs that end below their start"] == "not run and not run"
 
 
 def test_a_comparison_of_the_family_counts_in_the_others_p_without_runs(folder: Path) -> None:
