@@ -5,8 +5,7 @@
 
 Exact GRPO compares 17 whole paths of a game. RTPO compares the two siblings of each of the eight turns of a trunk, all
 under the same weights. Neither divides by the standard deviation, and each turn's loss is averaged over its tokens, so
-the two gradients have the same mean. On two processors with bf16 this takes about twenty
-minutes.
+the two gradients have the same mean. On two processors with bf16 this takes about twenty minutes.
 """
 
 import json
