@@ -288,7 +288,8 @@ class Run:
         if evaluation.greedy and when != "during":
             modes.append(("greedy", 1, Sampling(temperature=0.0)))
         for mode, samples, decoding in modes:
-            groups = self.harness.evaluate(self.held_out, samples, decoding, name=f"{when}.{mode}")
+            # all evaluations of a run draw alike: what changes between them is the policy, and not its luck
+            groups = self.harness.evaluate(self.held_out, samples, decoding, name=f"after.{mode}")
             self._alarm([rollout.grade for group in groups for rollout in group], f"evaluation {when} training")
             self.folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
             curves = evaluation_curves(mode, groups)
