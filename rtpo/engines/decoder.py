@@ -182,7 +182,7 @@ class Decoder:
     cache_tokens: most context tokens kept prefilled across calls; the least recently used go first. 0 keeps none.
                   Each prompt's logits are kept too, and not counted.
 
-    `requested_tokens` counts context tokens asked for, `prefilled_tokens` those computed.
+    `prefilled_tokens` counts the context tokens that were computed.
     Raises ConfigError for settings out of range or an unsupported architecture.
     """
 
@@ -207,7 +207,6 @@ class Decoder:
         self._prompts = PromptCache(cache_tokens)
         self._version: int | None = None
         self.prefilled_tokens = 0
-        self.requested_tokens = 0
 
     @property
     def version(self) -> int:
@@ -268,7 +267,6 @@ class Decoder:
                 jobs = [([requests[i] for i in block], prompts) for block in running_blocks]
                 for block, done in zip(running_blocks, run_all(self._run, jobs), strict=True):
                     generations.update(zip(block, done, strict=True))
-        self.requested_tokens += sum(len(request.context_ids) for request in requests)
         return [generations[i] for i in range(len(requests))]
 
     def _check(self, request: Request) -> None:
@@ -338,7 +336,9 @@ class Decoder:
             if running < KEEP_ROWS * len(drawn):
                 drawn = drawn[rows.running]
                 rows.drop_finished(step)
-            logits = self._model.logits(drawn, rows.lengths + step, partial(rows.attend, step))
+            # a finished row that is still computed may have no position left; its values are not used
+            positions = (rows.lengths + step).clamp(max=self._positions - 1)
+            logits = self._model.logits(drawn, positions, partial(rows.attend, step))
         return [
             Generation(
                 as_ids(tokens[row, :n].copy()),

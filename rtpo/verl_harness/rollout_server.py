@@ -32,7 +32,6 @@ class EngineState:
     version: int  # of its weights
     cached_prompts: int
     prefilled_tokens: int  # context tokens that it computed
-    requested_tokens: int  # context tokens of all requests
 
 
 class EmbeddedServer:
@@ -64,7 +63,7 @@ class EmbeddedServer:
 
     async def state(self) -> EngineState:
         decoder = self._decoder
-        return EngineState(decoder.version, decoder.cached_prompts, decoder.prefilled_tokens, decoder.requested_tokens)
+        return EngineState(decoder.version, decoder.cached_prompts, decoder.prefilled_tokens)
 
     async def checksum(self) -> str:
         """A checksum of the weights. It takes a second for a hundred million parameters."""

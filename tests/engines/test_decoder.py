@@ -146,6 +146,16 @@ def test_in_bf16_log_probs_are_near_those_of_float32(
         torch.set_num_threads(threads)
 
 
+def test_a_row_that_ends_at_the_last_position_may_stay_while_others_go_on(model: Qwen3ForCausalLM) -> None:
+    most = model.config.max_position_embeddings
+    long, *others = random_contexts([most - 2, *[8] * 7])
+    requests = [*requests_of([long], max_tokens=2), *requests_of(others, max_tokens=12)]
+    decoder = decoder_of(model, stop_ids=())
+    together = decoder.generate(requests)
+    assert [len(generation.output_ids) for generation in together] == [2, *[12] * 7]
+    assert_full_forward(model, requests, together)
+
+
 def test_frequencies_match_probabilities(model: Qwen3ForCausalLM) -> None:
     count = 20_000
     (context,) = random_contexts([9])
