@@ -22,9 +22,10 @@ from rtpo.evaluation.panel import (
     name_in_errors,
     play,
 )
-from rtpo.evaluation.policies import Opened, check_positions, find_checkpoint
+from rtpo.evaluation.policies import Opened, find_checkpoint
 from rtpo.harness.episodes import EpisodeWorld
 from rtpo.run.config import FOLDER_NAME, FOLDER_RULE
+from rtpo.run.model_folder import check_positions
 
 Summary = dict[str, Any]
 Summarise = Callable[[Sequence[Line], Sequence[int]], Summary]
@@ -35,7 +36,8 @@ def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]
     """Play the questions that are not recorded yet, and return each benchmark's summary. Benchmarks, folders and
     environments are all checked before the first question. Raises RTPOError."""
     checkpoint = find_checkpoint(config)
-    check_positions(checkpoint, config.benchmarks)
+    for name, task in config.benchmarks.items():
+        check_positions(f"benchmarks.{name}", task.max_context_tokens, checkpoint.positions)
     if checkpoint.rollout_context not in (None, config.rollout_context):
         print(f"trained with rollout_context {checkpoint.rollout_context}, evaluated with {config.rollout_context}")
     chat = ChatFormat(checkpoint.tokenizer)

@@ -4,7 +4,6 @@ torch and transformers take seconds to import. They are imported where they are 
 reported at once.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from omegaconf import OmegaConf
 
 from rtpo.core.files import sha256
-from rtpo.core.names import counted, first_words
+from rtpo.core.names import first_words
 from rtpo.engines.base import Engine
 from rtpo.engines.endpoint import EndpointEngine
 from rtpo.errors import ConfigError, DataError
@@ -23,7 +22,7 @@ from rtpo.evaluation.panel import EvaluateConfig
 from rtpo.run.cli import composed
 from rtpo.run.config import RunConfig, TaskConfig, compose_run
 from rtpo.run.lines import model_sha256
-from rtpo.run.model_folder import check_model, check_run_model, load_tokenizer
+from rtpo.run.model_folder import check_model, check_run_model, load_tokenizer, positions_of
 from rtpo.run.reading import why_no_run
 from rtpo.run.records import RunFolder
 from rtpo.types import RolloutContext
@@ -72,16 +71,6 @@ def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
     raise DataError(f"checkpoint: {why_no_run(path)} It may also be {other_kinds}.")
 
 
-def check_positions(checkpoint: Checkpoint, benchmarks: Mapping[str, TaskConfig]) -> None:
-    """Raise ConfigError if a benchmark's context limit is longer than the model's."""
-    for name, task in benchmarks.items():
-        if checkpoint.positions is not None and task.max_context_tokens > checkpoint.positions:
-            raise ConfigError(
-                f"benchmarks.{name}.max_context_tokens is {task.max_context_tokens} and the model has "
-                f"{counted(checkpoint.positions, 'position')}: use that or fewer."
-            )
-
-
 def _server_checkpoint(config: EvaluateConfig) -> Checkpoint:
     settings, url = config.endpoint, config.checkpoint
     problems = settings.problems(url, config.sampling)
@@ -110,7 +99,6 @@ def _model_checkpoint(path: Path, config: EvaluateConfig) -> Checkpoint:
         tree.model = {"name": path.resolve().name, "path": str(path)}
         run = compose_run(tree)
     check_model(path, embedded=run is None or run.is_embedded)
-    model_config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     tokenizer = load_tokenizer(path)
 
     def open_engine() -> Opened:
@@ -128,7 +116,7 @@ def _model_checkpoint(path: Path, config: EvaluateConfig) -> Checkpoint:
         "model_sha256": model_sha256(str(path)),
         "tokenizer_sha256": _tokenizer_sha256(path),
     }
-    positions = model_config.get("max_position_embeddings")
+    positions = positions_of(path)
     return Checkpoint(path.resolve().name, identity, tokenizer, open_engine, positions=positions)
 
 
@@ -148,7 +136,6 @@ def _run_checkpoint(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpo
     save, run = folder.required_save(), compose_run(OmegaConf.create(folder.config))
     check_run_model(run)
     version = int(save.state["harness"]["policy_version"])
-    model_config = json.loads((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
     identity = {
         "kind": "run",
         "run": f"{run.experiment_name}/{path.resolve().name}",
@@ -172,7 +159,7 @@ def _run_checkpoint(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpo
         load_tokenizer(Path(run.model.path)),
         open_engine,
         run.algorithm_config.rollout_context,
-        model_config.get("max_position_embeddings"),
+        positions_of(Path(run.model.path)),
     )
 
 

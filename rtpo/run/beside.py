@@ -22,7 +22,7 @@ def check_place(run: RunConfig) -> None:
     if (run.folder / "config.yaml").exists() and folder.has_trained:
         folder.check(run.as_dict())
         if Path(run.model.path).is_dir() and folder.is_finished:
-            check_same_model(run, folder.manifest, _weights_sha256(run.model.path))
+            check_same_model(run, folder.manifest["model_sha256"], _weights_sha256(run.model.path))
     elif (kept := kept_run(run.folder)) is not None:
         kept.check(run.as_dict())
     for name, config in _beside(run).items():

@@ -70,7 +70,7 @@ def find_trained(path: Path) -> TrainedPolicy:
     save, config = folder.required_save(), compose_run(OmegaConf.create(folder.config))
     check_model(config.model.path)
     if manifest is not None:
-        check_same_model(config, manifest, model_sha256(config.model.path))
+        check_same_model(config, manifest["model_sha256"], model_sha256(config.model.path))
     state = save.state
     version, ledger = int(state["harness"]["policy_version"]), (manifest or state)["ledger"]
     return TrainedPolicy(path, config, save.folder, state["name"], version, ledger, manifest)

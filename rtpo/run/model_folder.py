@@ -23,9 +23,11 @@ ADAPTER = "adapter_config.json"
 
 
 def check_run_model(run: RunConfig) -> None:
-    """Check a run's model. Raises as `check_model`, and ConfigError if the model is the warm start of a different toy
-    task. On vLLM's CPU build, raises ConfigError for a head size that is unknown or unsupported."""
+    """Check a run's model. Raises as `check_model`, and ConfigError if the task's contexts may be longer than the
+    model's, or if the model is the warm start of a different toy task. On vLLM's CPU build, raises ConfigError for a
+    head size that is unknown or unsupported."""
     check_model(run.model.path, run.top_logprobs, embedded=run.is_embedded)
+    check_positions("task", run.task.max_context_tokens, positions_of(Path(run.model.path)))
     record = Path(run.model.path) / "warm_start.json"
     settings = parse(record.read_text(encoding="utf-8"))["settings"] if record.is_file() else {}
     if run.task.env.startswith("toy_") and settings.get("task", run.task.env) != run.task.env:
@@ -92,6 +94,22 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
             "that or fewer."
         )
     _check_tokens(path, vocab_size)
+
+
+def positions_of(folder: Path) -> int | None:
+    """The longest context of a folder's model, in tokens; None if its config.json does not say."""
+    positions: int | None = _json_object(folder, "config.json").get("max_position_embeddings")
+    return positions
+
+
+def check_positions(task: str, most: int, positions: int | None) -> None:
+    """Raises ConfigError if a task's longest context is longer than the model's. task: the field's prefix. positions:
+    as `positions_of` gives them."""
+    if positions is not None and most > positions:
+        raise ConfigError(
+            f"{task}.max_context_tokens is {most} and the model has {counted(positions, 'position')}: use that or "
+            "fewer."
+        )
 
 
 def _json_object(path: Path, name: str) -> dict[str, Any]:
@@ -167,13 +185,12 @@ def chat_format(config: RunConfig) -> ChatFormat:
     return chat
 
 
-def check_same_model(config: RunConfig, manifest: Mapping[str, Any], checksums: Mapping[str, str]) -> None:
-    """Raises DataError if a finished run began from a different model. manifest: the run's. checksums: of the model's
-    files, by name."""
-    recorded = manifest["model_sha256"]
+def check_same_model(config: RunConfig, recorded: Mapping[str, str], checksums: Mapping[str, str]) -> None:
+    """Raises DataError if a run began from a different model. recorded: checksums of the files of the model that it
+    began from, by name. checksums: of those of the configuration's model."""
     different = sorted(name for name in checksums.keys() | recorded.keys() if checksums.get(name) != recorded.get(name))
     if different:
         raise DataError(
-            f"{config.model.path} is not the model that the run began from ({different[0]} differs from the manifest): "
-            "put that model there."
+            f"{config.model.path} is not the model that the run began from ({different[0]} differs): put that model "
+            "there."
         )

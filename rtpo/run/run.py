@@ -32,6 +32,7 @@ from rtpo.harness.step_log import StepLog
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.run.config import RunConfig, rollout_sampling
 from rtpo.run.lines import TIED_STEPS, is_tied, model_sha256, percent, sample_line, tie_sentence
+from rtpo.run.model_folder import check_same_model
 from rtpo.run.provenance import code_sha256, provenance
 from rtpo.run.records import JOURNAL, LOG, SCHEMA, RunFolder
 from rtpo.run.stopping import StopRequest
@@ -69,6 +70,7 @@ class Progress:
     span: tuple[int, int] | None = None  # first task and number of tasks of an unfinished step
     tied_steps: int = 0  # number of last steps in a row in which all groups tied
     done: list[Done] = field(default_factory=list)  # verbs that the unfinished step has done
+    model_sha256: dict[str, str] | None = None  # of the files of the model that the run began from
 
 
 def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | None) -> Ledger:
@@ -119,7 +121,7 @@ def open_harness(
 @dataclass
 class Run:
     """One run on a harness whose ledger came from `open_ledger`. state: of the save to resume from; None for a new run.
-    Raises Stopped when asked to stop, after saving."""
+    Raises DataError if the run began from another model, and Stopped when asked to stop, after saving."""
 
     config: RunConfig
     folder: RunFolder
@@ -135,6 +137,9 @@ class Run:
         self._ledger = self.harness.ledger
         self._progress: Progress = state["progress"] if state else Progress()
         self._progress.resumed += state is not None
+        model = model_sha256(self.config.model.path)
+        check_same_model(self.config, self._progress.model_sha256 or model, model)
+        self._progress.model_sha256 = model
         self._saved = state["name"] if state else None
         self._clock = time.perf_counter()
         self._algorithm = self.config.descriptor
@@ -265,12 +270,12 @@ class Run:
             tqdm.write(line)
 
     def _alarm(self, grades: Sequence[Grade], where: str) -> str | None:
-        """Print and return a warning if too many rewards are missing; None otherwise."""
+        """Log and return a warning if too many rewards are missing; None otherwise."""
         missing = [grade.detail for grade in grades if grade.outcome is GradeOutcome.UNGRADABLE]
         graded = sum(grade.outcome is GradeOutcome.GRADED for grade in grades)
         alarm = grading_alarm(graded, len(missing), missing)
         if alarm is not None:
-            tqdm.write(f"{where}: {alarm}")
+            self._log(f"{where}: {alarm}", above_bar=True)
         return alarm
 
     def _evaluate_if_due(self) -> None:
@@ -288,7 +293,8 @@ class Run:
         if evaluation.greedy and when != "during":
             modes.append(("greedy", 1, Sampling(temperature=0.0)))
         for mode, samples, decoding in modes:
-            # all evaluations of a run draw alike: what changes between them is the policy, and not its luck
+            # all evaluations of a run draw alike, so that what changes is the policy, and not its luck; `after` keeps
+            # the seeds with which kept runs were evaluated after training
             groups = self.harness.evaluate(self.held_out, samples, decoding, name=f"after.{mode}")
             self._alarm([rollout.grade for group in groups for rollout in group], f"evaluation {when} training")
             self.folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
@@ -368,7 +374,6 @@ class Run:
 
     def _manifest(self) -> dict[str, Any]:
         config, algorithm = self.config, self._algorithm_config
-        weights = self.config.model.path
         return {
             "schema": SCHEMA,
             "experiment": config.experiment_name,
@@ -384,7 +389,7 @@ class Run:
             "ended": utc_now(),
             "config_sha256": sha256(self.folder.path / "config.yaml"),
             "model": config.model.name,
-            "model_sha256": model_sha256(weights),
+            "model_sha256": self._progress.model_sha256,
             "environment": environment_facts(config.task.env, config.task.env_settings),
             **provenance(),
             "steps": self._progress.step,

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import compose_config
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import PROJECT
-from rtpo.run.model_folder import check_model
+from rtpo.run.model_folder import check_model, check_run_model
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 NORM, EXTRA = "model.norm.weight", "v_head.summary.weight"
@@ -186,3 +187,11 @@ def test_a_folder_without_a_tensor_or_with_one_of_a_different_shape_is_refused(
             save_file(changed, model / WEIGHTS)
             with pytest.raises(DataError, match=name):
                 check_model(model)
+
+
+def test_contexts_longer_than_the_models_are_refused_before_a_run() -> None:
+    config = compose_config()
+    positions = AutoConfig.from_pretrained(config.model.path).max_position_embeddings
+    check_run_model(compose_config(f"task.max_context_tokens={positions}"))
+    with pytest.raises(ConfigError, match=r"task\.max_context_tokens"):
+        check_run_model(compose_config(f"task.max_context_tokens={positions + 1}"))
