@@ -201,7 +201,7 @@ class Harness(Protocol):
 
     def sync(self) -> int:
         """Give the engine the current weights, reset its caches, and return the weights' version. Does nothing if the
-        engine already holds them."""
+        engine already holds them, unless it sleeps or the run is deterministic."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Types of settings with bounds, which `rtpo.run.config.build` checks."""
+"""Types of settings with bounds, which `rtpo.run.building.build` checks."""
 
 from typing import Annotated
 

@@ -40,8 +40,8 @@ class Backend(Protocol):
 
     @property
     def is_serving(self) -> bool:
-        """Whether the engine can generate. Where trainer and engine share a GPU, training puts the engine to sleep
-        until the next push."""
+        """Whether the engine can generate. Where it shares the trainer's memory, it sleeps from training on until the
+        next push."""
         ...
 
     @property

@@ -143,7 +143,7 @@ class EndpointEngine:
             prompt_ids = choice.get("prompt_token_ids")
             if prompt_ids is not None and prompt_ids != request.context_ids.tolist():
                 raise ValueError("the server saw another prompt than the ids it was sent")
-            stopped = choice["finish_reason"] == "stop" or ids[-1:] == [stop_id]
+            stopped = choice["finish_reason"] == "stop" or stop_id in ids
             if stop_id in ids:
                 ids = ids[: ids.index(stop_id)]
         if stopped:

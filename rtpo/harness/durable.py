@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rtpo.errors import DataError
 from rtpo.types import Boundary, Floats, Group, Role, Task, TrainRow
 from rtpo.verbs import Harness, Loss, Update
 
@@ -94,7 +95,10 @@ class DurableHarness:
         if self._replayed < len(self.done):
             past = self.done[self._replayed]
             if past.verb != verb:
-                raise RuntimeError(f"the save has the verb {past.verb!r} where the algorithm now calls {verb!r}")
+                raise DataError(
+                    f"the save has the verb {past.verb!r} where the algorithm now calls {verb!r}: another version "
+                    "of the algorithm wrote this save; continue the run with that version."
+                )
             result = past.result
         else:
             result = act()

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +242,7 @@ class AgentHarness(StepNotes):
     def _sample(
         self, plans: Sequence[Plan], top_logprobs: int, sampling: Sampling, activity: str = "generate"
     ) -> list[Rollout]:
-        sampling = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, top_logprobs=top_logprobs)
+        sampling = replace(sampling, top_logprobs=top_logprobs)
         if not self._backend.is_serving:
             raise StaleEngine("the engine sleeps while the trainer works: synchronise before a rollout.")
         with self._timed(activity):

@@ -149,7 +149,7 @@ class BudgetConfig:
     optimizer_steps: Count | None
     seconds: Positive | None  # of generation, scoring, updates and synchronisations
     steps: Count | None = None  # data steps
-    tied_steps: Count | None = None  # steps in a row in which all groups tie, so that nothing is learned
+    tied_steps: Count | None = None  # steps in a row in which all groups tie
 
 
 @dataclass(frozen=True)
@@ -313,6 +313,10 @@ def _problems(run: RunConfig) -> Iterator[str]:
     if sampling.top_p != 1 or sampling.top_k != -1:
         cut = f"sampling.top_p is {sampling.top_p} and sampling.top_k {sampling.top_k}"
         yield f"{cut}: truncated sampling biases the ratio, since the trainer does not truncate; use 1.0 and -1."
+    sync_kl, key = getattr(config, "sync_kl", None), "actor_rollout_ref.rollout.free_cache_engine"
+    if sync_kl is not None and OmegaConf.select(OmegaConf.create(run.verl), key, default=True):
+        values = f"algorithm.sync_kl is {sync_kl} and verl.{key} true"
+        yield f"{values}: the engine wakes at a synchronisation, which sync_kl may skip; set one to null or false."
     yield from descriptor.check(config)
     if run.task.train.count is not None and budget.tasks_per_step > run.task.train.count:
         values = f"budget.tasks_per_step is {budget.tasks_per_step} and task.train.count {run.task.train.count}"
@@ -373,10 +377,6 @@ def _vllm_problems(run: RunConfig) -> Iterator[str]:
     mode = OmegaConf.select(verl, f"{prefix}.logprobs_mode", default="processed_logprobs")
     if mode != "processed_logprobs":
         yield f"{prefix}.logprobs_mode is {mode}: log-probs must be the sampled distribution's; use processed_logprobs."
-    sync_kl = getattr(run.algorithm_config, "sync_kl", None)
-    if sync_kl is not None and OmegaConf.select(verl, f"{prefix}.free_cache_engine", default=True):
-        values = f"algorithm.sync_kl is {sync_kl} and {prefix}.free_cache_engine true"
-        yield f"{values}: vLLM wakes at a synchronisation, which sync_kl may skip; set one to null or false."
     key = f"{prefix}.engine_kwargs.vllm.max_logprobs"
     most = OmegaConf.select(verl, key, default=20)
     if 0 <= most < run.top_logprobs:

@@ -33,8 +33,8 @@ def tie_sentence(line: Mapping[str, Any]) -> str:
     else:
         cause = "each task is always solved or never: use more rollouts a task, or a higher sampling.temperature"
     return (
-        f"in the last {TIED_STEPS} steps all rewards of each group were equal, so nothing was learnt. Likely, {cause}. "
-        "budget.tied_steps=N ends a run after N such steps."
+        f"in the last {TIED_STEPS} steps all rewards of each group were equal, so no group had an advantage. Likely, "
+        f"{cause}. budget.tied_steps=N ends a run after N such steps."
     )
 
 

@@ -114,15 +114,12 @@ class RunFolder:
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raises DataError if `config` is not the folder's, naming the fields that differ."""
-        if different := self.differing_fields(config):
+        differing = fields_that_differ(self.config, json.loads(json.dumps(config)), self.is_finished)
+        if different := some_of(sorted(differing)):
             raise DataError(
                 f"{self.path} holds a run with another configuration; different: {different}. Change them back to "
                 "resume it, or choose another experiment_name=<name> or algorithm.label=<label>."
             )
-
-    def differing_fields(self, config: Mapping[str, Any]) -> str:
-        """A sentence on the first fields in which `config` differs from the folder's; empty if they are equal."""
-        return some_of(sorted(fields_that_differ(self.config, json.loads(json.dumps(config)), self.is_finished)))
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """Open the folder for training. The caller must hold it (`held`). If nothing was trained yet, `config` replaces

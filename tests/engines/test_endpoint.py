@@ -87,11 +87,16 @@ def test_a_server_that_does_not_know_the_dialect_is_read_by_its_text(server: Ser
     assert generation.stop is StopReason.STOP
 
 
-def test_a_turn_ended_as_its_last_id_and_the_reason_say(server: Server) -> None:
-    for ids, reason, stop in (([65, 5000], "length", "length"), ([], "stop", "stop"), ([65, STOP], "length", "stop")):
-        server.change = {"token_ids": ids, "finish_reason": reason}
+def test_a_turn_ended_as_its_ids_and_the_reason_say(server: Server) -> None:
+    for given, reason, ids, stop in (
+        ([65, 5000], "length", [65, 5000], "length"),
+        ([], "stop", [STOP], "stop"),
+        ([65, STOP], "length", [65, STOP], "stop"),
+        ([65, STOP, 66], "length", [65, STOP], "stop"),
+    ):
+        server.change = {"token_ids": given, "finish_reason": reason}
         (generation,) = ask(engine_of(server), asked(0))
-        assert (generation.output_ids.tolist(), generation.stop) == (ids or [STOP], StopReason(stop))
+        assert (generation.output_ids.tolist(), generation.stop) == (ids, StopReason(stop))
 
 
 def test_an_outage_is_no_answer(server: Server) -> None:

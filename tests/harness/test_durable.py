@@ -15,7 +15,7 @@ from baselines.ladder import grpo_state_values
 from rtpo import rtpo
 from rtpo.algorithms import configured
 from rtpo.envs.toy.math import problems
-from rtpo.errors import Stopped
+from rtpo.errors import DataError, Stopped
 from rtpo.harness.budget import Ledger
 from rtpo.harness.durable import Done, DurableHarness
 from rtpo.harness.harness import AgentHarness
@@ -142,5 +142,5 @@ def test_another_verb_than_the_one_done_is_refused() -> None:
     done = [Done("rollout", []), Done("update", None)]
     harness = DurableHarness(in_memory(), done, lambda so_far: None)
     harness.rollout(TASKS, n=1, role=Role.CHAIN)
-    with pytest.raises(RuntimeError, match=r"'update'.*'sync'"):
+    with pytest.raises(DataError, match=r"'update'.*'sync'"):
         harness.sync()

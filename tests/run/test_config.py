@@ -76,6 +76,7 @@ NAMED = f"""
     task=search data=a.jsonl +task.settings.search.requests.per_second=inf : search.requests.per_second
     profile=a100x8 {ROLLOUT}.logprobs_mode=raw_logprobs : {ROLLOUT}.logprobs_mode
     profile=a100x8 algorithm=rtpo_sync_kl : {ROLLOUT}.free_cache_engine
+    profile=laptop_lm algorithm=rtpo_sync_kl : {ROLLOUT}.free_cache_engine
     profile=a100x8 algorithm=arpo algorithm.top_logprobs=30 : {ROLLOUT}.engine_kwargs.vllm.max_logprobs
     profile=a100x8 algorithm=arpo {ROLLOUT}.engine_kwargs.vllm.max_logprobs=0 : algorithm.top_logprobs
     algorithm=grpo algorithm.dual_clip=0.5 : algorithm.dual_clip
