@@ -88,7 +88,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the status and source of every set; prepare nothing")
     options = parser.parse_args(arguments)
     folder = DataFolder(options.folder)
-    stand_ins = dict(options.stand_ins)
+    stand_ins, counts = dict(options.stand_ins), dict(options.games or GAMES.items())
+    if games_of := stand_ins.keys() & {*GAME_TASKS}:
+        raise DataError(f"--from {min(games_of)}: games are made, not read from a file")
+    if options.games and len(counts) < len(options.games):
+        raise DataError("--games names a split twice: give one number for each")
     names = {*options.names, *stand_ins}
     if unknown := sorted(names - REGISTRY.keys() - {*GAME_TASKS}):
         raise DataError(f"no set is named {', '.join(unknown)}: there are {', '.join((*REGISTRY, *GAME_TASKS))}")
@@ -101,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     with RunFolder(options.folder).held():
         for task in game_tasks:
-            prepare_games(task, options.folder, dict(options.games or GAMES.items()))
+            prepare_games(task, options.folder, counts)
         sets = names - {*GAME_TASKS} if names else set(REGISTRY)
         return prepare(folder, sets, stand_ins, options.accept_other) if sets else 0
 
@@ -112,7 +116,8 @@ def prepare_games(task: str, folder: Path, counts: dict[str, int]) -> None:
     assert isinstance(settings, TextWorldSettings)
     place = folder / "textworld" / settings.games.kind
     in_order: dict[str, int] = {split: counts[split] for split in SPLITS if split in counts}
-    for split, number in make_games(place, settings.games, in_order).items():
+    make_games(place, settings.games, in_order)
+    for split, number in in_order.items():
         print(f"{task}: {counted(number, 'game')} in {place / f'{split}.jsonl'}", flush=True)
 
 

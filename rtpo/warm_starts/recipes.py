@@ -96,7 +96,7 @@ class AdapterNoise:
     """Gradients on training games of an adapter's family, before any training with rewards."""
 
     measured: GradientMeasures
-    chains: int  # rollouts of a game by either method
+    chains: int  # rollouts of a game by exact GRPO, and by RTPO if its trunk has all turns
     precision: Precision
     model: Mapping[str, str]  # sha256 of the merged model's weights, by file name
 

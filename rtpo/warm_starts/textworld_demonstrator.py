@@ -29,6 +29,7 @@ THOUGHTS: Final = {
     "drop": ("I have the {object}. I drop it here.", "This is where the {object} goes."),
     "put": ("I have the {object}. It goes on the {tool}.", "The {object} goes on the {tool}."),
     "insert": ("I have the {object}. It goes into the {tool}.", "The {object} goes into the {tool}."),
+    "look": ("I look around.",),
 }
 """thoughts by the command's verb. {object} and {tool} are in the command; {sought} is the next object to handle"""
 ON_THE_WAY: Final = ("go ", "open ", "unlock ")
@@ -64,7 +65,7 @@ def thought(solution: Sequence[str], rng: np.random.Generator) -> str:
     verb, handled_object, tool = parts(solution[0])
     handled = [parts(command)[1] for command in solution if not command.startswith(ON_THE_WAY)]
     sought = handled[0] if handled else parts(solution[-1])[1]
-    sentences = THOUGHTS.get(verb, ("I need the {object}.",))
+    sentences = THOUGHTS[verb]
     return sentences[int(rng.integers(len(sentences)))].format(object=handled_object, tool=tool, sought=sought)
 
 

@@ -19,6 +19,7 @@ from textworld_games import FAMILIES, file_of, game, needs_textworld
 
 from experiments import minimal
 from rtpo.core.files import sha256
+from rtpo.envs.textworld import making
 from rtpo.envs.textworld.env import NO_COMMAND, VERBS, TextWorldEnv, TextWorldSettings, command_of
 from rtpo.envs.textworld.games import SPLITS, Family, GameRow, first_seed, read_games, write_games
 from rtpo.envs.textworld.interpreter import Interpreters, interpreters
@@ -158,9 +159,8 @@ def test_many_episodes_at_once_do_not_mix() -> None:
 @needs_textworld
 def test_games_made_again_are_the_same_and_a_stop_loses_none(tmp_path: Path) -> None:
     family = FAMILIES["quests"]
-    made = make_games(tmp_path, family, {"train": 1})
+    make_games(tmp_path, family, {"train": 1})
     (task,) = read_games(tmp_path / "train.jsonl")
-    assert made == {"train": 1}
     assert task == replace(game("quests"), meta=task.meta)
     file = Path(task.meta["game"])
     before = file.stat().st_mtime_ns
@@ -168,9 +168,19 @@ def test_games_made_again_are_the_same_and_a_stop_loses_none(tmp_path: Path) -> 
     assert file.stat().st_mtime_ns == before
     with pytest.raises(DataError, match="other settings"):
         make_games(tmp_path, replace(family, objects=5), {"train": 1})
-    file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DataError, match="damaged"):
-        read_games(tmp_path / "train.jsonl")
+    for damage in (lambda: file.write_bytes(file.read_bytes()[:-1]), file.unlink):
+        damage()
+        with pytest.raises(DataError, match=r"damaged|cannot be read"):
+            read_games(tmp_path / "train.jsonl")
+        make_games(tmp_path, family, {"train": 1})
+        assert read_games(tmp_path / "train.jsonl") == [task]
+
+
+@needs_textworld
+def test_a_family_that_gives_no_game_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "MOST_FAILURES", 3)
+    with pytest.raises(DataError, match=r"length=\(5, 5\)"):
+        make_games(tmp_path, Family("treasure", (2, 2), 4, (5, 5)), {"train": 1})
 
 
 def test_seeds_of_splits_never_meet_and_a_file_of_games_names_what_is_wrong(tmp_path: Path) -> None:
@@ -185,7 +195,13 @@ def test_seeds_of_splits_never_meet_and_a_file_of_games_names_what_is_wrong(tmp_
     (tmp_path / "train.jsonl").write_text(json.dumps(asdict(replace(row, game="b.z8"))) + "\n")
     with pytest.raises(DataError, match=r"line 1.*b\.z8"):
         read_games(tmp_path / "train.jsonl")
+    for field, damaged in (("walkthrough", "eat pear"), ("walkthrough", []), ("walkthrough", [3]), ("texts", None)):
+        (tmp_path / "train.jsonl").write_text(json.dumps(asdict(row) | {field: damaged}) + "\n")
+        with pytest.raises(DataError, match=field):
+            read_games(tmp_path / "train.jsonl")
     assert Family("quests", (3, 1)).problems("games") == ["games.rooms is (3, 1): give the least first."]
+    assert Family("treasure", (1, 2)).problems("games")
+    assert not Family("treasure", (2, 2)).problems("games")
 
 
 def test_one_pool_serves_a_process() -> None:

@@ -63,7 +63,8 @@ experiments.plan : NONE | nosuch | main_table profile=nosuch
 experiments.preflight : nosuch | main_table nosuch=1
 experiments.prepare_data : nosuch | --from nosuch | --from nosuch=x | --from gaia=DATA --folder {}/data |
     --from gaia=DATA --accept-other --folder {}/data | --from math_train=FILE --accept-other --folder {}/data |
-    --folder OUT gaia | --from gaia={}/pipe --folder {}/data
+    --folder OUT gaia | --from gaia={}/pipe --folder {}/data | --from textworld=FILE --folder {}/data |
+    textworld --games train=1 train=2 --folder {}/data
 experiments.prepare_model : nosuch | --from FOLDER --output {}/out | --from a/b/c --output {}/out
 experiments.quickstart : ANY | task=nosuch | results=OUT
 experiments.theory : WHOLE | 1 --results OUT

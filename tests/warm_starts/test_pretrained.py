@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256
 from rtpo.errors import DataError
 from rtpo.types import Message, Opening
-from rtpo.warm_starts.pretrained import RECORD, TAGS, from_adapter, prepare
+from rtpo.warm_starts.adapter import measure_turns
+from rtpo.warm_starts.pretrained import RECORD, TAGS, from_adapter, origin_of_adapter, prepare, read_record
 from rtpo.warm_starts.recipes import SHIPPED, WARM_START, read_adapter
 
 PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -25,11 +27,12 @@ PLAIN += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 """a template without tools"""
 
 
-def source(folder: Path, *, stops: bool = True, tokenizer: Any = None) -> Path:
-    """A random model that speaks no tags and whose every reply is the stop token, or never."""
+def source(folder: Path, *, stops: bool = True, tokenizer: Any = None, spare: int = 0) -> Path:
+    """A random model that speaks no tags and whose every reply is the stop token, or never. spare: rows of its
+    vocabulary without a token."""
     tokenizer = tokenizer or byte_tokenizer((), PLAIN)
     sizes = {"num_hidden_layers": 1, "head_dim": 16, "max_position_embeddings": 512}
-    model = small_model(member="qwen3", vocab_size=len(tokenizer), tie_word_embeddings=False, **sizes)
+    model = small_model(member="qwen3", vocab_size=len(tokenizer) + spare, tie_word_embeddings=False, **sizes)
     with torch.no_grad():
         model.get_input_embeddings().weight[:, 0] = 9
         model.get_output_embeddings().weight[tokenizer.eos_token_id, 0] = 9 if stops else -9
@@ -75,6 +78,27 @@ def test_a_model_with_tags_and_tools_keeps_its_template(tmp_path: Path) -> None:
     assert len(after) == len(tokenizer)
 
 
+@pytest.mark.parametrize("spare", [2, 32])
+def test_tags_take_the_spare_rows_of_a_vocabulary(spare: int, tmp_path: Path) -> None:
+    assert prepared("--from", source(tmp_path / "source", spare=spare), "--output", tmp_path / "mine") == 0
+    model, tokenizer = (kind.from_pretrained(tmp_path / "mine") for kind in (AutoModelForCausalLM, AutoTokenizer))
+    known = len(byte_tokenizer((), PLAIN))
+    assert [tokenizer.encode(tag) for tag in TAGS] == [[known + i] for i in range(len(TAGS))]
+    assert model.config.vocab_size == known + max(spare, len(TAGS))
+
+
+def test_a_folder_with_another_model_is_not_taken_for_the_one_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, first, second = tmp_path / "mine", source(tmp_path / "first"), source(tmp_path / "second")
+    assert prepared("--from", f"{first}/", "--output", output) == 0
+    monkeypatch.chdir(tmp_path)
+    for asked in (("--from", second), ("--from", "of/the-hub"), ()):
+        assert prepared(*asked, "--output", output) == 1
+        assert "another model" in capsys.readouterr().err
+    assert prepared("--from", first, "--output", output) == 0
+
+
 def test_a_prepared_folder_is_checked_and_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "mine"
     arguments = ("--from", source(tmp_path / "source"), "--output", output)
@@ -86,9 +110,12 @@ def test_a_prepared_folder_is_checked_and_left_as_it_is(tmp_path: Path, capsys: 
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     assert prepared(*arguments) == 1
     assert "model.safetensors" in capsys.readouterr().err
+    weights.rename(tmp_path / weights.name)
+    assert prepared(*arguments) == 1
+    assert "model.safetensors" in capsys.readouterr().err
     (output / RECORD).unlink()
     assert prepared(*arguments) == 1
-    assert weights.exists()
+    assert (output / "config.json").exists()
 
 
 def test_a_model_that_fails_a_check_or_is_interrupted_leaves_nothing(
@@ -131,6 +158,11 @@ def test_an_adapter_is_merged_into_its_own_model_and_no_other(tmp_path: Path) ->
     ids = torch.tensor([[5, 6, 7]])
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / merging.name)
     torch.testing.assert_close(merged(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-4)
+    assert read_record(tmp_path / merging.name, origin_of_adapter(base, adapter)) == record
+    (tmp_path / "quests_1").symlink_to(adapter)
+    with pytest.raises(DataError, match="another model"):
+        read_record(tmp_path / merging.name, origin_of_adapter(base, tmp_path / "quests_1"))
     (adapter / WARM_START).write_text(json.dumps(shipped))
-    with pytest.raises(DataError, match="other weights"):
-        from_adapter(base, adapter)
+    for refused in (partial(from_adapter, base, adapter), partial(measure_turns, base, adapter, [])):
+        with pytest.raises(DataError, match="other weights"):
+            refused()

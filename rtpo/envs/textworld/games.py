@@ -16,7 +16,7 @@ INSTALL: Final = "python -m pip install -r requirements/lm.txt"
 WON: Final = "*** The End ***"
 LOST: Final = "*** You lost! ***"
 SPLITS: Final = ("held_out", "validation", "train", "demonstrations")
-"""in the order of making: a game whose texts occur in an earlier split is dropped"""
+"""in the order of making: a game whose texts occur in an earlier split of the same call is dropped"""
 _SEEDS: Final = 1_000_000
 """seeds per split"""
 
@@ -28,15 +28,18 @@ class Family:
     kind: Literal["quests", "treasure"] = "quests"
     rooms: tuple[Count, Count] = (1, 3)  # least and most
     objects: Count = 4  # for `quests` alone: objects beside those of the quest
-    length: tuple[Count, Count] = (2, 4)  # least and most commands of the shortest solution
+    length: tuple[Count, Count] = (2, 4)  # least and most commands of a quest; some games can be won with fewer
 
     def problems(self, path: str) -> list[str]:
         ranges = {"rooms": self.rooms, "length": self.length}
-        return [
+        problems = [
             f"{path}.{name} is ({least}, {most}): give the least first."
             for name, (least, most) in ranges.items()
             if least > most
         ]
+        if self.kind == "treasure" and self.rooms[0] < 2:
+            problems.append(f"{path}.rooms begins with {self.rooms[0]}: a treasure hunt has two rooms or more.")
+        return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,11 @@ def read_games(path: Path) -> list[Task]:
             raise DataError(f"the game {file} is damaged (its sha256 is {digest}): remove it and make it again")
         if not isinstance(row["goal"], str) or not row["goal"].strip():
             raise DataError("goal must be text that is not empty")
-        meta = {"game": str(file.resolve()), "texts": row["texts"]}
-        return Task(row["uid"], row["goal"], tuple(row["walkthrough"]), meta)
+        walkthrough = row["walkthrough"]
+        if not isinstance(walkthrough, list) or {type(each) for each in walkthrough} != {str}:
+            raise DataError("walkthrough must be a list of commands that is not empty")
+        if not isinstance(row["texts"], str) or not row["texts"]:
+            raise DataError("texts must be a checksum")
+        return Task(row["uid"], row["goal"], tuple(walkthrough), {"game": str(file.resolve()), "texts": row["texts"]})
 
     return read_task_file(path, ("game", "goal", "walkthrough", "sha256", "texts"), task)

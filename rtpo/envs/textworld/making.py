@@ -5,6 +5,7 @@ A family's folder has these files:
     settings.json           the `Family`
     <split>.jsonl           the split's games, a `GameRow` a line
     games/<seed>.z8         a game
+    games/<seed>.json       what TextWorld knows of it
     games/<seed>.row.json   its `GameRow`, written last: after a stop, the next call reuses the game
 """
 
@@ -35,13 +36,15 @@ from rtpo.errors import DataError, MachineError
 
 WORKERS = 2
 """games made at once, if there are as many CPUs"""
+MOST_FAILURES = 100
+"""a family is given up after so many seeds in a row without a game"""
 
 
-def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> dict[str, int]:
-    """Make the first `counts[split]` games of each split and write the split's JSONL file; returns the counts.
+def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> None:
+    """Make the first `counts[split]` games of each split and write the split's JSONL file.
 
     A game is kept if its walkthrough wins and no earlier game of this call has the same texts. Raises MachineError
-    without the package, and DataError if the folder holds games with other settings.
+    without the package, and DataError if the folder holds games with other settings or no game can be made.
     """
     if find_spec("textworld") is None:
         raise MachineError(f"Games of TextWorld need its package: {INSTALL}.")
@@ -54,7 +57,6 @@ def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> dict[
                 rows.append(row)
                 bar.update()
         write_games(folder / f"{split}.jsonl", rows)
-    return dict(counts)
 
 
 def _check_settings(folder: Path, family: Family) -> None:
@@ -75,12 +77,13 @@ def _without_repeats(rows: Iterator[GameRow], checksums: set[str]) -> Iterator[G
 
 
 def _games(folder: Path, family: Family, split: str) -> Iterator[GameRow]:
-    """Make a split's games in the order of their seeds, without end. Seeds that give no game are skipped."""
+    """Make a split's games in the order of their seeds, without end. Seeds that give no game are skipped. Raises
+    DataError after MOST_FAILURES of them in a row."""
     workers = min(WORKERS, len(os.sched_getaffinity(0)))
     # the compiler and the interpreter are C programs: they run in a new process, not in a fork of this one
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
     try:
-        seeds = count(first_seed(split))
+        seeds, failures = count(first_seed(split)), 0
         waiting = [pool.submit(make_game, folder / "games", family, seed) for seed in islice(seeds, 2 * workers)]
         while True:
             try:
@@ -90,6 +93,9 @@ def _games(folder: Path, family: Family, split: str) -> Iterator[GameRow]:
                     "A process that makes games was killed; finished games are kept. Run the same command to continue."
                 ) from error
             waiting.append(pool.submit(make_game, folder / "games", family, next(seeds)))
+            failures = 0 if row is not None else failures + 1
+            if failures == MOST_FAILURES:
+                raise DataError(f"{family} gives no game in {failures} tries: change task.settings.games.")
             if row is not None:
                 yield row
     finally:
@@ -101,14 +107,16 @@ def make_game(folder: Path, family: Family, seed: int) -> GameRow | None:
     from textworld.generator import QuestGenerationError
 
     row_file = folder / f"{seed}.row.json"
-    if row_file.exists():
-        return GameRow(**json.loads(row_file.read_text(encoding="utf-8")))
     game = folder / f"{seed}.z8"
+    if row_file.exists():
+        row = GameRow(**json.loads(row_file.read_text(encoding="utf-8")))
+        if game.exists() and sha256(game) == row.sha256:
+            return row
     try:
         goal, walkthrough = _compile(family, seed, game)
     except QuestGenerationError:
         return None
-    texts = list(islice(Player().replay(str(game), walkthrough), 1 + len(walkthrough)))
+    texts = list(Player().replay(str(game), walkthrough))
     if WON not in texts[-1] or any(mark in text for text in texts[:-1] for mark in (WON, LOST)):
         return None
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
