@@ -296,7 +296,7 @@ def adapter_noise(adapter: str) -> pd.DataFrame:
     by_formula = of_turns.sum() / (of_turns / noise_ratio(np.array(turns.left), group_size, record.chains)).sum()
     row = {
         "Games": str(games),
-        "Rollouts a game": str(record.chains),
+        "Rollouts a game, at most": str(record.chains),
         "Games with a gradient: exact GRPO; RTPO": "; ".join(str(int((each > 0).sum())) for each in norms),
         "Noise of RTPO over exact GRPO": str(cell(ratio)),
         "by the formula": number(by_formula, 1),

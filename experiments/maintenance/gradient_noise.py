@@ -1,11 +1,12 @@
-"""Measure the noise of RTPO's and of exact GRPO's gradient at equal rollouts, before any training
+"""Measure the noise of RTPO's and of exact GRPO's gradient at about equal rollouts, before any training
 (docs/run/language_model.md#a-possible-reason):
 
     python experiments/maintenance/gradient_noise.py --model data/models/smollm2-quests-0 --output outputs/noise.json
 
-Exact GRPO compares 17 whole paths of a game. RTPO compares the two siblings of each of the eight turns of a trunk, all
-under the same weights. Neither divides by the standard deviation, and each turn's loss is averaged over its tokens, so
-the two gradients have the same mean. On two processors with bf16 this takes about twenty minutes.
+Exact GRPO compares 17 whole paths of a game. RTPO compares the two siblings of each turn of a trunk, of which there are
+eight at most, all under the same weights. A trunk that ends early has fewer siblings. Neither divides by the standard
+deviation, and each turn's loss is averaged over its tokens, so the two gradients have the same mean. On two processors
+with bf16 this takes about twenty minutes.
 """
 
 import json
