@@ -154,7 +154,7 @@ def experiment(results: Path, name: str) -> Frames:
     folder = results / name
     if loaded := _below(folder):
         return concat(loaded)
-    others = sorted({file.parents[1].name for file in find(results, "*/*/manifest.json")})
+    others = sorted(each.name for each in find(results, "*") if has_runs(each))
     begun = ", ".join(path.name for path in unfinished(folder))
     why = f" (not finished: {begun})" if begun else ""
     raise DataError(f"{folder} holds no finished run{why}: {nearest(name, others)}.")

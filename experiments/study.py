@@ -35,8 +35,8 @@ def train_part(
     study: Study, part: str, stop: StopRequest, *, task: str | None = None, only: str = "", minutes: float = 240
 ) -> None:
     """Train the missing runs of a part. task, only: as `selected` takes them. No run begins after `minutes`. Runs that
-    another process holds are left out. Otherwise raises as `train` and `selected`, and Stopped if a run was asked to
-    stop but reached its end first."""
+    another process holds are left out. Otherwise raises as `train` and `selected`, DataError if a finished run has
+    another configuration, and Stopped if a run was asked to stop but reached its end first."""
     begun = time.monotonic()
     seen: set[StudyRun] = set()
     # the search plans further runs once others have ended
@@ -46,6 +46,8 @@ def train_part(
             folder = study.folder(run)
             if study.is_finished(run):
                 if folder.path.exists():
+                    if rate is not None:
+                        folder.check(study.config(run, rate).as_dict())
                     with suppress(FolderInUse), folder.held():
                         folder.delete_saves()  # left by a stop right after the run's end
                 continue

@@ -25,7 +25,7 @@ EXAMPLE = re.compile(r"^(```markdown\n(?:.*\n)*?```)$", re.MULTILINE)
 BLOCK = re.compile(
     r"^(<!-- generated:(\S+)((?: \S+)*) -->\n)(?:(?!<!-- (?:generated:|end )).*\n)*(<!-- end -->)$", re.MULTILINE
 )
-SLOT = re.compile(r"(<!--([\w.]+)((?: [\w.]+)*):([^\n>]+?)-->)[^\n<]*(<!--/-->)")
+SLOT = re.compile(r"(<!--([\w.]+)((?: [\w.]+)*):([^\n>]+?)-->)(?:(?!<!--)[^\n])*(<!--/-->)")
 MARK = re.compile(r"<!-- (?:generated:.*|end) -->|<!--[\w. ]+:[^\n>]*-->|<!--/-->")
 
 
@@ -38,6 +38,8 @@ def content(name: str, *arguments: str) -> Content:
             raise KeyError(function)
         source: Callable[..., Content] = vars(import_module(f"analysis.{module}"))[function]
     except (ModuleNotFoundError, KeyError) as error:
+        if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("analysis"):
+            raise  # a package that the module needs
         raise DataError(f"{name}: analysis/{module.replace('.', '/')}.py has no public function {function}.") from error
     return source(*arguments)
 

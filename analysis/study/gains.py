@@ -17,12 +17,15 @@ from analysis.stats import Interval, holm, interval, normal, over_seeds, p_value
 from analysis.study.plan import StudyRun, load_study
 from analysis.study.predictions import CONTROL, Comparison, Prediction, comparisons_of, read_predictions
 from analysis.tables import NO_VALUE, NOT_RUN, number, percent
+from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
 OUTCOME = "sampled"
 """the decoding of the outcome: temperature 1"""
 LEAST = 0.03
 """the smallest difference of interest"""
+LEAST_PAIRS = 8
+"""a comparison of fewer pairs of runs is not judged"""
 LEAST_STARTS = 4
 """with fewer warm starts, no interval for other warm starts is given"""
 POWER_80 = 0.8416
@@ -43,12 +46,14 @@ class Gain:
 
     same_starts: Interval  # for new seeds on the same warm starts
     other_starts: Interval | None  # for new warm starts; None with fewer than LEAST_STARTS
-    p: float  # of no difference on the same warm starts; in the family, adjusted by Holm's method
+    p: float  # of no difference on the same warm starts; in the family, adjusted by Holm's method; 1 if not judged
 
     @property
     def verdict(self) -> str:
         """`above` or `below` if p < 0.05 and the mean is at least LEAST in size. `level` if the interval lies within
-        LEAST of 0. Otherwise `undecided`."""
+        LEAST of 0. Otherwise `undecided`. With fewer than LEAST_PAIRS, `too few pairs`."""
+        if self.same_starts.runs < LEAST_PAIRS:
+            return "too few pairs"
         if self.p < 0.05 and abs(self.same_starts.mean) >= LEAST:
             return "above" if self.same_starts.mean > 0 else "below"
         within = self.same_starts.low > -LEAST and self.same_starts.high < LEAST
@@ -70,8 +75,8 @@ class StudyRuns:
         self.places = _places([run for part in self.study.compared_parts for run, _ in self.study.planned(part)])
 
     def answers(self, mode: str, when: str = "after") -> pd.DataFrame:
-        """Success of each question, [(task, label, warm start, seed), question]. mode: sampled,
-        paper or greedy decoding. when: before or after training."""
+        """Success of each question, [(task, label, warm start, seed), question]. mode: sampled, paper or greedy
+        decoding. when: before or after training. Raises DataError if runs of a task were asked other questions."""
         return self._success(mode, when, self.places)
 
     def searched(self, rate: float) -> pd.DataFrame:
@@ -81,8 +86,12 @@ class StudyRuns:
     def _success(self, mode: str, when: str, places: pd.DataFrame) -> pd.DataFrame:
         every = self.frames.questions["success"]
         of_mode = (every.index.get_level_values("mode") == mode) & (every.index.get_level_values("when") == when)
-        table = every[of_mode].droplevel(["mode", "when", "step", "split"]).unstack("question")
-        joined = table.join(places.set_index("run"), on="run", how="inner")
+        series = every[of_mode].droplevel(["mode", "when", "step", "split"])
+        asked = series.reset_index("question").groupby("run")["question"].agg(frozenset).rename("asked")
+        for task, of_task in places.join(asked, on="run", how="inner").groupby("task"):
+            if of_task["asked"].nunique() > 1:
+                raise DataError(f"the runs of {task} were not asked the same questions: {', '.join(of_task['run'])}.")
+        joined = series.unstack("question").join(places.set_index("run"), on="run", how="inner")
         return joined.set_index(["task", "label", "warm_start", "seed"]).sort_index()
 
     def curves(self) -> pd.DataFrame:
@@ -150,7 +159,7 @@ def _gain(differences: pd.DataFrame) -> Gain:
     return Gain(
         interval(values, strata=warm_starts),
         over_seeds(by_start) if len(by_start) >= LEAST_STARTS else None,
-        p_value([values / values.size], warm_starts),
+        p_value([values / values.size], warm_starts) if len(values) >= LEAST_PAIRS else 1.0,
     )
 
 

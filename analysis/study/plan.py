@@ -222,15 +222,17 @@ class Study:
     def freeze(self) -> None:
         """Write the learning rate that each finished search chose (`choice`).
 
-        Raises DataError before writing if a rate already written would change. Raises DataError after writing all other
-        rates if a best rate is an end of the grid.
+        Raises DataError before writing if the gate is closed, or if a rate already written would change. Raises
+        DataError after writing all other rates if a best rate is the highest of the grid. The lowest can be chosen: a
+        method that gains nothing loses less at every lower rate.
         """
+        self._check_gate()
         chosen, refused = self._rates(), []
         for task, label in self.searches():
             tried, best = self.choice(task, label)
             if best is None:
                 continue
-            if best in (tried[0], tried[-1]):
+            if best == tried[-1]:
                 refused.append(f"{task}/{label} at {best:g}")
             elif (written := chosen.setdefault(task, {}).setdefault(label, best)) != best:
                 raise DataError(
@@ -242,9 +244,25 @@ class Study:
         write_whole(self._rates_file, (json.dumps(chosen, indent=1, sort_keys=True) + "\n").encode())
         if refused:
             raise DataError(
-                f"the best rate is an end of the grid for {', '.join(refused)}, and was not written: add a rate beyond "
-                "it to rates.grid of the plan."
+                f"the best rate is the highest of the grid for {', '.join(refused)}, and was not written: add a higher "
+                "one to rates.grid of the plan."
             )
+
+    def _check_gate(self) -> None:
+        """Raises DataError unless the gate's configuration has gained enough in its searches."""
+        gate = self._plan.gate
+        for task, label in self.searches():
+            if gate is None or label != gate.configuration:
+                continue
+            best = self.choice(task, label).best
+            if best is None:
+                raise DataError(f"the gate needs the search of {label} on {task}: run the part rates first.")
+            before, after = self.search_success(task, label)[best]
+            if not after - before >= gate.least:
+                raise DataError(
+                    f"the gate is closed: at {best:g} {label} gains {100 * (after - before):.1f} points on {task}, and "
+                    f"{100 * gate.least:g} are needed. Nothing was written: plan other tasks or warm starts."
+                )
 
     def _rates(self) -> dict[str, dict[str, float]]:
         """The rates that `freeze` chose, by task and configuration."""
@@ -280,12 +298,12 @@ class Study:
         if name not in self._successes and self.is_finished(run):
             frames = read_parquet(self.results) if name in self._kept.index else load_run(folder)
             chosen = frames.questions.query(f"mode == {self.decoding!r}")["success"].groupby(["when", "run"]).mean()
-            before, after = (chosen.xs(when) if when in chosen.index else pd.Series() for when in ("before", "after"))
-            self._successes |= {
-                str(run): RunSuccess(float(before.get(run, nan)), float(after[run])) for run in after.index
-            }
-            if name not in self._successes:
-                raise DataError(f"{folder} has no evaluation {self.decoding!r} after training: rates are chosen by it.")
+            starts, ends = (chosen.xs(when) if when in chosen.index else pd.Series() for when in ("before", "after"))
+            self._successes |= {str(run): RunSuccess(float(starts.get(run, nan)), float(end)) for run, end in ends.items()}
+            success = self._successes.get(name, RunSuccess(nan, nan))
+            if isnan(success.after) or (isnan(success.before) and self._plan.rates.rule == "steady"):
+                evaluation = f"evaluation {self.decoding!r} {'after' if isnan(success.after) else 'before'} training"
+                raise DataError(f"{folder} has no {evaluation}: rates are chosen by it.")
         return self._successes.get(name, RunSuccess(nan, nan))
 
     @cached_property

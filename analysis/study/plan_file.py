@@ -1,5 +1,6 @@
 """The plan of a study as it is written in configs/study/<name>.yaml, as typed data."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -67,6 +68,14 @@ class StudyTask:
 
 
 @dataclass(frozen=True)
+class Gate:
+    """What a configuration must gain in its search before the parts after the search may be trained."""
+
+    configuration: str
+    least: float  # mean success after training minus that before it, at the chosen rate, on each task of its search
+
+
+@dataclass(frozen=True)
 class StudyPlan:
     """The whole file. Keys without a field here are names of parts."""
 
@@ -76,6 +85,7 @@ class StudyPlan:
     rates: Search
     warm_starts: dict[str, tuple[str, ...]]  # by task of configs/task/; `rates.seeds` uses the first
     tasks: dict[str, StudyTask] = field(default_factory=dict)
+    gate: Gate | None = None
     parts: dict[str, Part] = field(default_factory=dict)
 
     @property
@@ -112,15 +122,45 @@ def _with_defaults(entry: Any) -> Any:
 
 
 def _check(plan: StudyPlan, file: Path) -> None:
+    if problems := [*_problems_of_rates(plan), *_problems_of_parts(plan)]:
+        raise ConfigError(f"{file}: {problems[0]}")
+
+
+def _problems_of_rates(plan: StudyPlan) -> Iterator[str]:
     grid, begin = plan.rates.grid, plan.rates.begin
     neighbours = [grid[i : i + len(begin)] for i in range(len(grid))]
     if grid != tuple(sorted(set(grid))) or not begin or begin not in neighbours:
-        raise ConfigError(f"{file}: rates.grid must be increasing, and rates.begin must be neighbours in it.")
-    parts: list[Search | Part] = [plan.rates, *plan.parts.values()]
-    pairs = [(task, each) for part in parts for each in part.configurations for task in part.tasks]
-    for task, each in pairs:
-        searched = {other.label for name, other in pairs if name == task and other.rate_from is None}
+        yield "rates.grid must be increasing, and rates.begin must be neighbours in it."
+    for task in {task for task, each in _pairs(plan) if each.rate_from is None}:
+        places, known = plan.rates.places.get(task, ()), _warm_starts(plan, task)
+        if not places and not plan.rates.seeds:
+            yield f"the search on {task} has no run: give rates.places.{task} or rates.seeds."
+        if any(place.task != task or place.warm_start not in known for place in places):
+            yield f"rates.places.{task} must name the task {task} and its warm starts, {', '.join(known)}."
+    for task, each in _pairs(plan):
+        searched = {other.label for name, other in _pairs(plan) if name == task and other.rate_from is None}
         if each.rate_from is not None and each.rate_from not in searched:
-            raise ConfigError(
-                f"{file}: rate_from of {each.label} on {task} is {each.rate_from}: {nearest(each.rate_from, searched)}."
-            )
+            yield f"rate_from of {each.label} on {task} is {each.rate_from}: {nearest(each.rate_from, searched)}."
+
+
+def _problems_of_parts(plan: StudyPlan) -> Iterator[str]:
+    for name, part in plan.parts.items():
+        for task in part.tasks:
+            if (known := len(_warm_starts(plan, task))) < part.warm_starts:
+                yield f"{name}.warm_starts is {part.warm_starts}, and {task} has {known} of them."
+    by_label = {each.label: each for _, each in _pairs(plan)}
+    for _, each in _pairs(plan):
+        if each != by_label[each.label]:
+            yield f"two configurations have the label {each.label}, and would share their runs."
+    if plan.gate is not None and plan.gate.configuration not in by_label:
+        yield f"gate.configuration is {plan.gate.configuration}: {nearest(plan.gate.configuration, by_label)}."
+
+
+def _pairs(plan: StudyPlan) -> list[tuple[str, Configuration]]:
+    """Each task with each configuration of it, in the search and in all parts."""
+    parts: list[Search | Part] = [plan.rates, *plan.parts.values()]
+    return [(task, each) for part in parts for each in part.configurations for task in part.tasks]
+
+
+def _warm_starts(plan: StudyPlan, task: str) -> tuple[str, ...]:
+    return plan.warm_starts.get(plan.tasks.get(task, StudyTask(task)).task, ())

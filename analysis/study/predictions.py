@@ -28,7 +28,7 @@ from rtpo.run.building import build
 from rtpo.run.config import PROJECT
 from rtpo.theory.noise import noise_ratio
 from rtpo.toy.record import TurnRecord, read_record
-from rtpo.warm_starts.recipes import SHIPPED, TURNS, read_turns
+from rtpo.warm_starts.recipes import SHIPPED, TURNS, read_adapter, read_turns
 
 FILE = PROJECT / "analysis" / "study" / "comparisons.yaml"
 PREDICTED = "predicted.json"
@@ -163,5 +163,11 @@ def _toys_turns(study: Study, task: str, measurement: str) -> list[TurnRecord]:
 
 
 def _adapters_turns(study: Study, task: str) -> list[TurnRecord]:
-    folders = [SHIPPED / name for name in study.warm_starts(task)]
-    return [read_turns(folder).measured for folder in folders if (folder / TURNS).is_file()]
+    """Raises DataError if an adapter has no such measurement, or one of other weights."""
+    measured = []
+    for folder in (SHIPPED / name for name in study.warm_starts(task)):
+        turns = read_turns(folder)
+        if turns.sha256 != read_adapter(folder).sha256:
+            raise DataError(f"{folder / TURNS} was measured of other weights: measure the adapter's.")
+        measured.append(turns.measured)
+    return measured

@@ -11,7 +11,7 @@ from synthetic_runs import answers, step, update, write_run
 
 from analysis.figures.paper import FIGURES, PAPER, profiles
 from analysis.figures.runs import run_figure, training_figure
-from analysis.load import experiment, groups
+from analysis.load import experiment, groups, keep, load
 from analysis.looks import FILE, LOOKS, read_looks, styles
 from analysis.make_figures import main
 from analysis.plots import is_stale, save
@@ -115,6 +115,9 @@ def test_panels_of_one_point_are_left_out_and_a_batch_of_one_run_has_a_band(tmp_
     assert axes.get_title().endswith("Success, %")
     with pytest.raises(DataError, match="rtpo-seed0"):
         training_figure(groups(experiment(tmp_path, "short")))
+    keep(load(tmp_path / "long"), tmp_path / "lang")
+    with pytest.raises(DataError, match="lang"):
+        experiment(tmp_path, "langs")
     one_step = experiment(tmp_path, "quickstart")
     assert [axes.axison for axes in run_figure(one_step).axes] == [True] + 7 * [False]
     assert not any(axes.lines for axes in run_figure(one_step).axes[1:])

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,47 @@ def test_a_comparison_of_the_family_counts_in_the_others_p_without_runs(folder: 
         gains_of.gains.cache_clear()
         p[size] = gains_of.gains("made")[measured].p
     assert 0 < p[2] == pytest.approx(2 * p[1])
+
+
+def test_fewer_pairs_than_eight_are_not_judged(folder: Path) -> None:
+    (measured,) = [Comparison(**each) for each in COMPARED["family"] if each["configuration"] == "rtpo"]
+    verdicts = {}
+    for start, seed in itertools.product(STARTS, (1, 2)):
+        for label in ("grpo_exact", "rtpo"):
+            write(folder, label, seed, before=4, after=SOLVED[label][seed - 1], start=start)
+        gains_of.runs_of.cache_clear()
+        gains_of.gains.cache_clear()
+        gain = gains_of.gains("made")[measured]
+        verdicts[gain.same_starts.runs] = gain.verdict
+        assert (gain.p < 1) == (gain.same_starts.runs == 8)
+    assert verdicts == dict.fromkeys(range(1, 8), "too few pairs") | {8: "below"}
+
+
+def test_runs_that_were_asked_other_questions_are_not_compared(folder: Path) -> None:
+    for label, count in (("grpo_exact", QUESTIONS), ("rtpo", QUESTIONS - 1)):
+        lines = answers("after", "sampled", dict(list(shares(8).items())[:count]))
+        write_run(folder, label, 1, [step(1, 64, 0.4, [empty_update()])], lines, experiment=STARTS[0])
+    with pytest.raises(DataError, match="toy_keys were not asked the same questions"):
+        gains_of.gains("made")
+
+
+def test_adapters_turns_are_of_all_warm_starts_and_of_their_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, shipped = load_study("textworld"), predictions.SHIPPED
+    monkeypatch.setattr(predictions, "SHIPPED", tmp_path)
+    for name in study.warm_starts("textworld"):
+        with pytest.raises(DataError, match=rf"{name}/turns\.json"):
+            predictions.measured_turns(study, "textworld", predictions.TURNS)
+        shutil.copytree(shipped / name, tmp_path / name)
+        turns = json.loads((shipped / "quests_0" / predictions.TURNS).read_text())
+        turns["sha256"] = json.loads((tmp_path / name / "warm_start.json").read_text())["sha256"]
+        (tmp_path / name / predictions.TURNS).write_text(json.dumps(turns))
+    assert predictions.measured_turns(study, "textworld", predictions.TURNS).left == turns["measured"]["left"]
+    turns["sha256"] = dict.fromkeys(turns["sha256"], "0")
+    (tmp_path / name / predictions.TURNS).write_text(json.dumps(turns))
+    with pytest.raises(DataError, match="other weights"):
+        predictions.measured_turns(study, "textworld", predictions.TURNS)
 
 
 def test_other_warm_starts_are_spoken_of_only_where_there_are_four(folder: Path) -> None:

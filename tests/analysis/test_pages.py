@@ -9,9 +9,11 @@ from analysis.pages.__main__ import main
 from analysis.pages.fill import Content, fill
 from rtpo.errors import DataError
 
-FRAME = pd.DataFrame({"Task": ["walk", "math"], "Kind": ["a | b", "c"], "Success": ["1.5 [1.0, 2.0]", "−3"]})
+FRAME = pd.DataFrame(
+    {"Task": ["walk", "math"], "Kind": ["a | b", "c"], "Success": ["1.5 [1.0, 2.0]", "−3"], "p": ["0.2", "< 0.001"]}
+)
 BLOCK = "<!-- generated:study.table -->\n<!-- end -->\n"
-SLOT = "It is <!--study.table:math | Success--><!--/--> there."
+SLOT = "It is <!--study.table:math | Success--><!--/--> there, with p <!--study.table:math | p--><!--/-->."
 
 
 def source(name: str, *arguments: str) -> Content:
@@ -24,12 +26,13 @@ def source(name: str, *arguments: str) -> Content:
 
 def test_blocks_and_slots_are_filled_and_can_be_filled_again() -> None:
     once, marks = fill(f"before\n{BLOCK}{SLOT}\n", source)
-    assert marks == 2
+    assert marks == 3
     assert "a \\| b" in once
-    assert "<!--study.table:math | Success-->−3<!--/--> there." in once
-    assert fill(once, source) == (once, 2)
+    assert "<!--study.table:math | Success-->−3<!--/--> there" in once
+    assert "with p <!--study.table:math | p-->< 0.001<!--/-->." in once
+    assert fill(once, source) == (once, 3)
     changed = once.replace("−3", "−4").replace("walk", "run")
-    assert fill(changed, source) == (once, 2)
+    assert fill(changed, source) == (once, 3)
 
 
 def test_a_mark_that_cannot_be_filled_is_refused() -> None:

@@ -21,7 +21,7 @@ from experiments import study as study_command
 from experiments.study import missing, train_part
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import PROJECT
-from rtpo.run.records import LINE_FILES
+from rtpo.run.records import LINE_FILES, RunFolder
 from rtpo.run.stopping import StopRequest
 
 EVERY_30 = ("evaluation.every_rollouts=30", "samples_per_rollout=0")
@@ -124,7 +124,7 @@ def finish(study: Study, tmp_path: Path, shares: dict[str, dict[float, list[floa
             write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
 
 
-def test_the_mean_over_seeds_chooses_and_no_rate_at_an_edge(tmp_path: Path) -> None:
+def test_the_mean_over_seeds_chooses_and_never_the_highest_of_the_grid(tmp_path: Path) -> None:
     study = study_of(tmp_path, **TWO)
     assert tried(study, "grpo") == tried(study, "rtpo") == {2e-4: 2, 5e-4: 2}
     shares = {
@@ -135,13 +135,34 @@ def test_the_mean_over_seeds_chooses_and_no_rate_at_an_edge(tmp_path: Path) -> N
     # of equals the lower is 2e-4, an edge of what ran first; 1e-3 is not tried where 5e-4 is not the best
     assert tried(study, "grpo") == {1e-4: 2, 2e-4: 2, 5e-4: 2}
     assert tried(study, "rtpo") == {2e-4: 2, 5e-4: 2, 1e-3: 2}
-    with pytest.raises(DataError, match=r"an end of the grid for toy_math/rtpo at 0\.001, and was not written"):
+    with pytest.raises(DataError, match=r"the highest of the grid for toy_math/rtpo at 0\.001, and was not written"):
         study.freeze()
     assert found_in(tmp_path) == {"toy_math": {"grpo": 2e-4}}
     assert "core: toy_math/rtpo-seed0, which has no learning rate yet" in missing(study)
     (tmp_path / "toy" / "learning_rates.json").write_text('{"toy_math": {"grpo": 0.0005}}')
     with pytest.raises(DataError, match=r"has 0\.0005 for grpo on toy_math and the records now say 0\.0002"):
         study.freeze()
+
+
+def test_a_configuration_that_only_loses_gets_the_lowest_rate_of_the_grid(tmp_path: Path) -> None:
+    study = study_of(tmp_path, **TWO)
+    ends = {1e-4: [0.4, 0.4], 2e-4: [0.3, 0.3], 5e-4: [0.2, 0.2]}
+    finish(study, tmp_path, {"grpo": ends, "rtpo": ends})
+    study.freeze()
+    assert found_in(tmp_path) == {"toy_math": {"grpo": 1e-4, "rtpo": 1e-4}}
+
+
+def test_behind_a_closed_gate_nothing_is_frozen(tmp_path: Path) -> None:
+    search = TWO | {"core": TWO["core"] | {"configurations": ["grpo"]}, "rates": GRID | {"seeds": [0]}}
+    study = study_of(tmp_path, **search, gate={"configuration": "grpo", "least": 0.3})
+    with pytest.raises(DataError, match="the gate needs the search of grpo on toy_math"):
+        study.freeze()
+    search_with(study, tmp_path, {1e-4: (0.2, 0.3), 2e-4: (0.2, 0.4), 5e-4: (0.2, 0.3)})
+    with pytest.raises(DataError, match=r"gate is closed: at 0\.0002 grpo gains 20\.0 points on toy_math, and 30"):
+        study.freeze()
+    assert not (tmp_path / "toy" / "learning_rates.json").exists()
+    study_of(tmp_path, **search, gate={"configuration": "grpo", "least": 0.2 - 1e-9}).freeze()
+    assert found_in(tmp_path) == {"toy_math": {"grpo": 2e-4}}
 
 
 @pytest.mark.parametrize(
@@ -160,12 +181,13 @@ def test_a_steady_rate_is_the_lowest_of_the_best_that_let_no_run_end_below_its_s
     assert Study.best_of(runs, "steady") == steady
 
 
-def test_a_steady_search_reads_where_runs_began(tmp_path: Path) -> None:
-    study = study_of(
-        tmp_path, **TWO | {"rates": GRID | {"rule": "steady"}, "core": TWO["core"] | {"configurations": ["grpo"]}}
-    )
-    ends = {1e-4: (0.0, 0.3), 2e-4: (0.2, 0.5), 5e-4: (0.2, 0.6), 1e-3: (0.9, 0.8)}
-    while left := [each for each in study.search() if not study.folder(each[0]).is_finished]:
+def search_with(study: Study, tmp_path: Path, ends: dict[float, tuple[float, float]], label: str = "grpo") -> None:
+    """Made-up runs of a configuration's search until none is missing: by rate the success before and after training."""
+    while left := [
+        (place, rate)
+        for place, rate in study.search()
+        if place.configuration.label == label and not study.folder(place).is_finished
+    ]:
         for place, rate in left:
             lines = [
                 line
@@ -173,10 +195,25 @@ def test_a_steady_search_reads_where_runs_began(tmp_path: Path) -> None:
                 for line in answers(when, "paper", {f"q{i}": [float(i < 10 * share)] for i in range(10)})
             ]
             write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
+
+
+def test_a_steady_search_reads_where_runs_began(tmp_path: Path) -> None:
+    study = study_of(
+        tmp_path, **TWO | {"rates": GRID | {"rule": "steady"}, "core": TWO["core"] | {"configurations": ["grpo"]}}
+    )
+    ends = {1e-4: (0.0, 0.3), 2e-4: (0.2, 0.5), 5e-4: (0.2, 0.6), 1e-3: (0.9, 0.8)}
+    search_with(study, tmp_path, ends)
     study.freeze()
     # 1e-3 has the highest mean and is tried, but its runs end below their starts
     assert tried(study, "grpo") == {2e-4: 2, 5e-4: 2, 1e-3: 2}
     assert found_in(tmp_path) == {"toy_math": {"grpo": 5e-4}}
+
+
+def test_a_steady_search_without_evaluations_before_training_chooses_nothing(tmp_path: Path) -> None:
+    search = TWO | {"core": TWO["core"] | {"configurations": ["grpo"]}, "rates": GRID | {"rule": "steady"}}
+    study = study_of(tmp_path, **search)
+    with pytest.raises(DataError, match="before training"):
+        finish(study, tmp_path, {"grpo": {rate: [0.4, 0.4] for rate in GRID["grid"]}})
 
 
 @pytest.mark.parametrize("name", ["turns", "quickstart_rates"])
@@ -222,6 +259,17 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             study_of(tmp_path, core=TINY["core"] | changed)
+    place = {"task": "toy_math", "warm_start": "toy_math", "seed": 0}
+    for key, entry, said in (
+        ("core", TINY["core"] | {"warm_starts": 3}, r"core\.warm_starts is 3, and toy_math has 2"),
+        ("rates", GRID | {"seeds": []}, "the search on toy_math has no run"),
+        ("rates", GRID | {"places": {"toy_math": [place | {"task": "toy_knowledge"}]}}, r"rates\.places\.toy_math"),
+        ("rates", GRID | {"places": {"toy_math": [place | {"warm_start": "toy_math_9"}]}}, r"rates\.places\.toy_math"),
+        ("controls", TINY["controls"] | {"configurations": [{"label": "grpo", "settings": ["seed=1"]}]}, "label grpo"),
+        ("gate", {"configuration": "grpo_one", "least": 0.1}, "grpo_one"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            study_of(tmp_path, **{key: entry})
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in STUDIES.glob("*.yaml")))
@@ -255,13 +303,18 @@ def test_a_study_is_run_again_elsewhere_at_the_chosen_rates(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
-def test_finished_runs_lose_their_saves_and_kept_ones_are_not_run_again(tmp_path: Path) -> None:
+def test_finished_runs_lose_their_saves_and_kept_ones_are_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rates = TINY["rates"] | {"grid": [1e-4, 2e-4, 5e-4]}
     study, both = study_of(tmp_path, rates=rates), {1e-4: [0.4], 2e-4: [0.7], 5e-4: [0.4]}
     finish(study, tmp_path, {"grpo": both, "grpo_two": both})
     folders = [study.folder(place).path for place, _ in study.search()]
     for folder in folders:
         (folder / "checkpoints").mkdir()
+    with pytest.raises(DataError, match="another configuration"):
+        train_part(study, "rates", StopRequest())
+    monkeypatch.setattr(RunFolder, "check", lambda *_: None)  # made-up runs have another one
     train_part(study, "rates", StopRequest())
     keep(load(tmp_path / "toy"), tmp_path / "toy")
     for folder in folders:
