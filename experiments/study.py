@@ -21,10 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from analysis.study.plan import PlannedRun, Study, StudyRun, load_study
-from analysis.study.predictions import write_predictions
+from analysis.study.predictions import PREDICTED, comparisons_of, write_predictions
 from experiments.training import train
 from rtpo.core.names import nearest
-from rtpo.errors import ConfigError, FolderInUse, Stopped
+from rtpo.errors import ConfigError, DataError, FolderInUse, Stopped
 from rtpo.run.cli import Parser, command, positive
 from rtpo.run.stopping import StopRequest
 
@@ -117,6 +117,9 @@ def main(arguments: list[str] | None = None) -> None:
     elif options.part == MISSING:
         print("".join(f"{line}\n" for line in missing(study, options.task, options.only)), end="")
     elif options.part in study.parts:
+        own = options.study.results / PREDICTED
+        if options.part in study.compared_parts and comparisons_of(study.name) is not None and not own.exists():
+            raise DataError(f"{own} is missing, and a test is predicted first: run the parts rates and freeze.")
         train_part(study, options.part, StopRequest(), task=options.task, only=options.only, minutes=options.minutes)
     else:
         raise ConfigError(

@@ -299,7 +299,8 @@ class Study:
             frames = read_parquet(self.results) if name in self._kept.index else load_run(folder)
             chosen = frames.questions.query(f"mode == {self.decoding!r}")["success"].groupby(["when", "run"]).mean()
             starts, ends = (chosen.xs(when) if when in chosen.index else pd.Series() for when in ("before", "after"))
-            self._successes |= {str(run): RunSuccess(float(starts.get(run, nan)), float(end)) for run, end in ends.items()}
+            for each, end in ends.items():
+                self._successes[str(each)] = RunSuccess(float(starts.get(each, nan)), float(end))
             success = self._successes.get(name, RunSuccess(nan, nan))
             if isnan(success.after) or (isnan(success.before) and self._plan.rates.rule == "steady"):
                 evaluation = f"evaluation {self.decoding!r} {'after' if isnan(success.after) else 'before'} training"

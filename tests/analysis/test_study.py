@@ -303,6 +303,15 @@ def test_a_study_is_run_again_elsewhere_at_the_chosen_rates(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
+def test_no_test_begins_before_it_is_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("analysis.study.plan.PROJECT", tmp_path)
+    assert study_command.main(["turns", "core"]) == 1
+    assert "predicted.json is missing" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
 def test_finished_runs_lose_their_saves_and_kept_ones_are_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
