@@ -16,6 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface
 from transformers.integrations.flex_attention import flex_attention_forward
 
+from rtpo.core.model_family import MODEL_TYPES
 from rtpo.core.names import counted
 from rtpo.errors import MachineError
 
@@ -29,8 +30,6 @@ KERNELS = 32
 PIECE = 256
 """most nodes in a piece, on a CPU. Smaller pieces take more calls of torch. Larger ones compute more scores of keys
 that a node does not attend to"""
-FAMILIES = ("llama", "qwen2", "qwen3")
-"""model types whose layers compute plain causal attention through transformers' registry"""
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 """kinds of RoPE whose angles depend on the longest context of a batch"""
 
@@ -39,7 +38,7 @@ def why_not_trees(config: Any) -> str | None:
     """The reason why a model cannot compute rows as prefix trees; None if it can. Every layer must attend to the whole
     context."""
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
-    if config.model_type not in FAMILIES:
+    if config.model_type not in MODEL_TYPES:
         return f"model_type is {config.model_type!r}"
     if getattr(config, "use_sliding_window", False):
         return "use_sliding_window is true"

@@ -9,22 +9,18 @@ bfloat16; the residual stream, norms, RoPE and logits are float32. Shapes: N pac
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from rtpo.core.model_family import EMBEDDING, HEAD, MODEL_TYPES
 from rtpo.errors import ConfigError, DataError
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer, q [N, heads, D], k [N, kv heads, D], v as k) -> [N, heads * D]; q comes scaled"""
-
-EMBEDDING = "model.embed_tokens.weight"
-HEAD = "lm_head.weight"
-MODEL_TYPES: Final = ("qwen3", "qwen2", "llama")
-"""supported model types"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
+from rtpo.core.model_family import MODEL_TYPES
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
 
 FILE = Path(__file__).with_name("hardware.yaml")
 GIB = 2**30
-MODEL_TYPES = ("qwen3", "qwen2", "llama")
 
 
 @dataclass(frozen=True)

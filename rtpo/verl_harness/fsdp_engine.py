@@ -25,8 +25,9 @@ import verl.workers.engine.fsdp.transformer_impl as fsdp
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
+from rtpo.core.model_family import MODEL_TYPES
 from rtpo.core.output_layer import score_at
-from rtpo.core.tree_attention import BLOCK, FAMILIES, choose_attention, read_at
+from rtpo.core.tree_attention import BLOCK, choose_attention, read_at
 from rtpo.core.trees import forest
 
 _verl_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
@@ -102,7 +103,7 @@ def tree_outputs(
 
 def has_plain_head(engine: Any) -> bool:
     """Whether the output layer's result is the logits, as in the models that are computed as trees."""
-    return engine.module.config.model_type in FAMILIES
+    return engine.module.config.model_type in MODEL_TYPES
 
 
 def _is_dealt(rows: TensorDict) -> bool:

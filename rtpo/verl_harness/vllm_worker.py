@@ -9,11 +9,10 @@ from transformers import PretrainedConfig
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
+from rtpo.core.model_family import EMBEDDING, HEAD
 from rtpo.errors import DataError
 from rtpo.verl_harness.engines import first_error
 from rtpo.verl_harness.settings import shapes_of
-
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 class CheckedWorker(vLLMColocateWorkerExtension):

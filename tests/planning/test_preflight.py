@@ -32,12 +32,16 @@ def toy(results: Path, *overrides: str) -> Experiment:
 
 
 def paper(results: Path, *overrides: str) -> Experiment:
-    """The math element of the paper's profile, with a toy model and one file of tasks for all data."""
+    """The math element of the paper's profile, with one file of tasks for all data and a toy model that takes contexts
+    as long as the paper's."""
     data = results.parent / "tasks.jsonl"
     data.write_text(json.dumps({"uid": "a", "question": "1 + 1 = ?", "answers": ["2"]}) + "\n")
     files = [f"task.{name}.file={data}" for name in ("train", "held_out")]
+    model = Path(shutil.copytree(WARM_START, results.parent / "long_model", dirs_exist_ok=True))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 40960}))
     chosen = ["profile=a100x8", "task=math_paper", *ONE, f"results={results}", *files]
-    experiment = load_experiment("main_table", [*chosen, "model.name=toy", f"model.path={WARM_START}", *overrides])
+    experiment = load_experiment("main_table", [*chosen, "model.name=toy", f"model.path={model}", *overrides])
     return replace(experiment, elements=tuple(replace(element, benchmarks=()) for element in experiment.elements))
 
 
