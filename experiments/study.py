@@ -8,8 +8,9 @@
 
 To resume a part, give the same command again. Several processes can share a part, ideally one on each core: each takes
 runs that no other process holds. Records go to results/<study>/<warm start>/, or <task>_<warm start>/ for a task that
-the plan defines. Folders of the part `rates` begin with `rates_`. Chosen rates go to
-results/<study>/learning_rates.json. Parts other than `rates` run only configurations with a chosen rate. If the best
+the plan defines. Folders of the part `rates` begin with `rates_`. `freeze` writes the chosen rates to
+results/<study>/learning_rates.json, and the predictions beside them, unless the plan's gate is closed. Parts other than
+`rates` run only after that, and only configurations with a chosen rate. If the best
 rate of a search is the lowest or highest tried, `rates` also runs the next one beyond it. --results FOLDER repeats a
 part in another folder, at the same rates.
 """
@@ -25,6 +26,7 @@ from analysis.study.predictions import PREDICTED, comparisons_of, write_predicti
 from experiments.training import train
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError, FolderInUse, Stopped
+from rtpo.run.beside import check_place
 from rtpo.run.cli import Parser, command, positive
 from rtpo.run.stopping import StopRequest
 
@@ -45,9 +47,9 @@ def train_part(
             seen.add(run)
             folder = study.folder(run)
             if study.is_finished(run):
+                if rate is not None:
+                    check_place(study.config(run, rate))
                 if folder.path.exists():
-                    if rate is not None:
-                        folder.check(study.config(run, rate).as_dict())
                     with suppress(FolderInUse), folder.held():
                         folder.delete_saves()  # left by a stop right after the run's end
                 continue
@@ -119,7 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
     elif options.part in study.parts:
         own = options.study.results / PREDICTED
         if options.part in study.compared_parts and comparisons_of(study.name) is not None and not own.exists():
-            raise DataError(f"{own} is missing, and a test is predicted first: run the parts rates and freeze.")
+            raise DataError(f"{own} is missing: run the parts rates and freeze to their ends first.")
         train_part(study, options.part, StopRequest(), task=options.task, only=options.only, minutes=options.minutes)
     else:
         raise ConfigError(

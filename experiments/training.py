@@ -13,9 +13,9 @@ from rtpo.run.beside import check_place
 from rtpo.run.config import RunConfig
 from rtpo.run.experiments import check_folders
 from rtpo.run.kept import kept_run
-from rtpo.run.model_folder import chat_format, check_run_model
+from rtpo.run.model_folder import chat_format, check_contexts, check_run_model
 from rtpo.run.records import RunFolder
-from rtpo.run.run import Run, open_harness, open_ledger
+from rtpo.run.run import Run, check_began_with, open_harness, open_ledger
 from rtpo.run.stopping import StopRequest
 from rtpo.run.tasks import check_prompts, check_splits, load_tasks, take, taken_tasks
 from rtpo.run.tracking import Tracking, check_tracking
@@ -47,6 +47,8 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         with disk_errors(folder.path):
             save = folder.restore_latest()
             state = save.state if save else None
+            if state:
+                check_began_with(config, state)
             ledger = open_ledger(config, folder, state)
         with closed_on_failure():
             harness = open_harness(config, open_backend(config), chat, ledger, AgentHarness)
@@ -76,6 +78,8 @@ def check_and_load(config: RunConfig) -> tuple[list[Task], list[Task], ChatForma
 
     check_place(config)
     check_run_model(config)
+    if not RunFolder(config.folder).has_trained:  # a run of an earlier version goes on with the limit that it has
+        check_contexts(config)
     check_tracking(config)
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)

@@ -49,10 +49,14 @@ class Gain:
     p: float  # of no difference on the same warm starts; in the family, adjusted by Holm's method; 1 if not judged
 
     @property
+    def is_judged(self) -> bool:
+        return self.same_starts.runs >= LEAST_PAIRS
+
+    @property
     def verdict(self) -> str:
         """`above` or `below` if p < 0.05 and the mean is at least LEAST in size. `level` if the interval lies within
         LEAST of 0. Otherwise `undecided`. With fewer than LEAST_PAIRS, `too few pairs`."""
-        if self.same_starts.runs < LEAST_PAIRS:
+        if not self.is_judged:
             return "too few pairs"
         if self.p < 0.05 and abs(self.same_starts.mean) >= LEAST:
             return "above" if self.same_starts.mean > 0 else "below"
@@ -89,8 +93,9 @@ class StudyRuns:
         series = every[of_mode].droplevel(["mode", "when", "step", "split"])
         asked = series.reset_index("question").groupby("run")["question"].agg(frozenset).rename("asked")
         for task, of_task in places.join(asked, on="run", how="inner").groupby("task"):
-            if of_task["asked"].nunique() > 1:
-                raise DataError(f"the runs of {task} were not asked the same questions: {', '.join(of_task['run'])}.")
+            others = of_task["run"][of_task["asked"] != of_task["asked"].mode()[0]]
+            if len(others):
+                raise DataError(f"runs of {task} were asked other questions than the rest: {', '.join(others)}.")
         joined = series.unstack("question").join(places.set_index("run"), on="run", how="inner")
         return joined.set_index(["task", "label", "warm_start", "seed"]).sort_index()
 
@@ -172,14 +177,14 @@ def family(name: str) -> pd.DataFrame:
     for comparison in family_of(name):
         predicted, gain = predictions[comparison], gains(name).get(comparison)
         low, high = (number(end, 1, 100, sign=True) for end in (predicted.low, predicted.high))
-        covered = NO_VALUE if gain is None else "yes" if is_covered(predicted, gain) else "no"
+        covered = NO_VALUE if gain is None or not gain.is_judged else "yes" if is_covered(predicted, gain) else "no"
         rows.append({**_named(comparison), "Predicted": f"{low} to {high}", **_texts(gain), "Covered": covered})
     return pd.DataFrame(rows)
 
 
 def score(name: str) -> pd.DataFrame:
-    """How many predictions came true, of the measured comparisons. A range without 0 predicts a sign."""
-    measured = gains(name)
+    """How many predictions came true, of the judged comparisons. A range without 0 predicts a sign."""
+    measured = {comparison: gain for comparison, gain in gains(name).items() if gain.is_judged}
     predictions = read_predictions(_folder(name))
     judged = [(each, measured[each.comparison]) for each in predictions if each.comparison in measured]
     signs = [(each.low > 0) == (gain.same_starts.mean > 0) for each, gain in judged if each.low > 0 or each.high < 0]
@@ -215,7 +220,7 @@ def _texts(gain: Gain | None) -> dict[str, str]:
         "Pairs": str(gain.same_starts.runs),
         "These warm starts": percent(gain.same_starts, sign=True),
         "Other warm starts": NO_VALUE if gain.other_starts is None else percent(gain.other_starts, sign=True),
-        "p": "< 0.001" if gain.p < 0.001 else number(gain.p, 3),
+        "p": NO_VALUE if not gain.is_judged else "< 0.001" if gain.p < 0.001 else number(gain.p, 3),
         "Verdict": gain.verdict,
         "80 % power": number(gain.detectable, 1, 100),
     }

@@ -223,8 +223,8 @@ class Study:
         """Write the learning rate that each finished search chose (`choice`).
 
         Raises DataError before writing if the gate is closed, or if a rate already written would change. Raises
-        DataError after writing all other rates if a best rate is the highest of the grid. The lowest can be chosen: a
-        method that gains nothing loses less at every lower rate.
+        DataError after writing all other rates if a best rate is an end of the grid. The lowest is written if nothing
+        was gained at it, since a method that gains nothing loses less at every lower rate.
         """
         self._check_gate()
         chosen, refused = self._rates(), []
@@ -232,7 +232,8 @@ class Study:
             tried, best = self.choice(task, label)
             if best is None:
                 continue
-            if best == tried[-1]:
+            before, after = self.search_success(task, label)[best]
+            if best == tried[-1] or (best == tried[0] and not after <= before):
                 refused.append(f"{task}/{label} at {best:g}")
             elif (written := chosen.setdefault(task, {}).setdefault(label, best)) != best:
                 raise DataError(
@@ -244,8 +245,8 @@ class Study:
         write_whole(self._rates_file, (json.dumps(chosen, indent=1, sort_keys=True) + "\n").encode())
         if refused:
             raise DataError(
-                f"the best rate is the highest of the grid for {', '.join(refused)}, and was not written: add a higher "
-                "one to rates.grid of the plan."
+                f"the best rate is an end of the grid for {', '.join(refused)}, and was not written: add a rate beyond "
+                "it to rates.grid of the plan."
             )
 
     def _check_gate(self) -> None:

@@ -151,9 +151,10 @@ def _problems_of_parts(plan: StudyPlan) -> Iterator[str]:
     by_label = {each.label: each for _, each in _pairs(plan)}
     for _, each in _pairs(plan):
         if each != by_label[each.label]:
-            yield f"two configurations have the label {each.label}, and would share their runs."
-    if plan.gate is not None and plan.gate.configuration not in by_label:
-        yield f"gate.configuration is {plan.gate.configuration}: {nearest(plan.gate.configuration, by_label)}."
+            yield f"two configurations have the label {each.label}: give them different ones."
+    searched = {each.label for _, each in _pairs(plan) if each.rate_from is None}
+    if plan.gate is not None and plan.gate.configuration not in searched:
+        yield f"gate.configuration is {plan.gate.configuration}: {nearest(plan.gate.configuration, searched)}."
 
 
 def _pairs(plan: StudyPlan) -> list[tuple[str, Configuration]]:

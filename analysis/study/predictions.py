@@ -144,8 +144,8 @@ def speed(noises: Sequence[float], turns: Turns) -> float:
 
 
 def measured_turns(study: Study, task: str, measurement: str) -> Turns:
-    """The measured turns of a task, averaged over the records of its warm starts. Raises DataError if none has this
-    measurement."""
+    """The measured turns of a task, averaged over the records of its warm starts. Raises DataError if no toy's record
+    has this measurement, or if one of a language model's adapters lacks it."""
     measured = _adapters_turns(study, task) if measurement == TURNS else _toys_turns(study, task, measurement)
     if not measured:
         raise DataError(f"no warm start of {task} has the measurement {measurement!r} in its record.")
@@ -166,6 +166,8 @@ def _adapters_turns(study: Study, task: str) -> list[TurnRecord]:
     """Raises DataError if an adapter has no such measurement, or one of other weights."""
     measured = []
     for folder in (SHIPPED / name for name in study.warm_starts(task)):
+        if not (folder / TURNS).is_file():
+            raise DataError(f"{folder / TURNS} is missing: experiments/maintenance/turns.py measures it.")
         turns = read_turns(folder)
         if turns.sha256 != read_adapter(folder).sha256:
             raise DataError(f"{folder / TURNS} was measured of other weights: measure the adapter's.")

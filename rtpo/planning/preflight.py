@@ -25,7 +25,7 @@ from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
 from rtpo.run.experiments import Element, Experiment
 from rtpo.run.kept import kept_run
-from rtpo.run.model_folder import chat_format, check_run_model
+from rtpo.run.model_folder import chat_format, check_contexts, check_run_model
 from rtpo.run.records import RunFolder
 from rtpo.run.tasks import load_tasks
 from rtpo.tools.search.bm25 import Bm25Index
@@ -56,7 +56,7 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     runs = [element.run for element in experiment.elements]
     faults: list[str] = []
     for run in runs:
-        faults += _refusals(check_run_model, run)
+        faults += _refusals(check_run_model, run) or _refusals(check_contexts, run)
         faults += _refusals(check_place, run)
     for run in {(run.model.path, run.algorithm_config.rollout_context): run for run in runs}.values():
         if not _refusals(check_run_model, run):

@@ -23,11 +23,9 @@ ADAPTER = "adapter_config.json"
 
 
 def check_run_model(run: RunConfig) -> None:
-    """Check a run's model. Raises as `check_model`, and ConfigError if the task's contexts may be longer than the
-    model's, or if the model is the warm start of a different toy task. On vLLM's CPU build, raises ConfigError for a
-    head size that is unknown or unsupported."""
+    """Check a run's model. Raises as `check_model`, and ConfigError if the model is the warm start of a different toy
+    task. On vLLM's CPU build, raises ConfigError for a head size that is unknown or unsupported."""
     check_model(run.model.path, run.top_logprobs, embedded=run.is_embedded)
-    check_positions("task", run.task.max_context_tokens, positions_of(Path(run.model.path)))
     record = Path(run.model.path) / "warm_start.json"
     settings = parse(record.read_text(encoding="utf-8"))["settings"] if record.is_file() else {}
     if run.task.env.startswith("toy_") and settings.get("task", run.task.env) != run.task.env:
@@ -96,9 +94,19 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
     _check_tokens(path, vocab_size)
 
 
+def check_contexts(run: RunConfig) -> None:
+    """Raises ConfigError if a run's contexts may be longer than its model's."""
+    check_positions("task", run.task.max_context_tokens, positions_of(Path(run.model.path)))
+
+
 def positions_of(folder: Path) -> int | None:
-    """The longest context of a folder's model, in tokens; None if its config.json does not say."""
-    positions: int | None = _json_object(folder, "config.json").get("max_position_embeddings")
+    """The longest context of a folder's model, in tokens, which YaRN may extend; None if its config.json does not
+    say."""
+    config = _json_object(folder, "config.json")
+    positions: int | None = config.get("max_position_embeddings")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if positions is not None and "yarn" in (rope.get("rope_type"), rope.get("type")):
+        return int(rope.get("original_max_position_embeddings", positions) * rope["factor"])
     return positions
 
 

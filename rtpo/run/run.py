@@ -73,6 +73,12 @@ class Progress:
     model_sha256: dict[str, str] | None = None  # of the files of the model that the run began from
 
 
+def check_began_with(config: RunConfig, state: dict[str, Any]) -> None:
+    """Raises DataError if a save is of a run that began from another model than the configuration's."""
+    if (began := state["progress"].model_sha256) is not None:  # saves of earlier versions do not say
+        check_same_model(config, began, model_sha256(config.model.path))
+
+
 def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | None) -> Ledger:
     """Open a new ledger, or the saved one; rollouts dispatched after the save count as lost. An incomplete last line of
     the journal is reported and counts nothing."""
@@ -121,7 +127,7 @@ def open_harness(
 @dataclass
 class Run:
     """One run on a harness whose ledger came from `open_ledger`. state: of the save to resume from; None for a new run.
-    Raises DataError if the run began from another model, and Stopped when asked to stop, after saving."""
+    Raises Stopped when asked to stop, after saving."""
 
     config: RunConfig
     folder: RunFolder
@@ -137,9 +143,8 @@ class Run:
         self._ledger = self.harness.ledger
         self._progress: Progress = state["progress"] if state else Progress()
         self._progress.resumed += state is not None
-        model = model_sha256(self.config.model.path)
-        check_same_model(self.config, self._progress.model_sha256 or model, model)
-        self._progress.model_sha256 = model
+        if self._progress.model_sha256 is None:
+            self._progress.model_sha256 = model_sha256(self.config.model.path)
         self._saved = state["name"] if state else None
         self._clock = time.perf_counter()
         self._algorithm = self.config.descriptor

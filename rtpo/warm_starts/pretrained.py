@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RemoteEntryNotFoundError
 from pydantic import TypeAdapter
 from torch import Tensor
 
@@ -132,7 +132,7 @@ def read_record(folder: Path, origin: Mapping[str, str]) -> ModelRecord | None:
         with readable("file", folder / name):
             if sha256(folder / name) != digest:
                 raise DataError(f"{folder / name} differs from its checksum in {RECORD}: move the folder away.")
-    if not origin.items() <= record.origin.items():
+    if not _is_from(record.origin, origin):
         held, asked = (", ".join(f"{key} {value}" for key, value in each.items()) for each in (record.origin, origin))
         raise DataError(f"{folder} holds another model ({held}) than was asked for ({asked}): {elsewhere}")
     return record
@@ -141,11 +141,18 @@ def read_record(folder: Path, origin: Mapping[str, str]) -> ModelRecord | None:
 # sources
 
 
+def _is_from(recorded: Mapping[str, str], asked: Mapping[str, str]) -> bool:
+    """Whether a record's origin has all that was asked for. A folder may have gone since, or be typed otherwise."""
+    if "folder" in recorded and ("folder" in asked or "repository" in asked):
+        return Path(recorded["folder"]).resolve() == Path(asked.get("folder") or asked["repository"]).resolve()
+    return asked.items() <= recorded.items()
+
+
 def origin_of(source: str | None) -> dict[str, str]:
     """What a record's origin says of a model of `--from`; without `--from`, of the default model."""
     if source is None:
         return {"file": Path(WEIGHTS_IN_PACKAGE).name}
-    return {"folder": os.path.normpath(source)} if Path(source).is_dir() else {"repository": source}
+    return {"folder": str(Path(source).resolve())} if Path(source).is_dir() else {"repository": source}
 
 
 def origin_of_adapter(base: Path, adapter: Path) -> dict[str, str]:
@@ -262,7 +269,7 @@ def _licence_on_hub(repository: str) -> str:
 
     try:
         return str(ModelCard.load(repository).data.get("license", "unknown"))
-    except EntryNotFoundError:  # it has no card
+    except RemoteEntryNotFoundError:  # it has no card
         return "unknown"
 
 

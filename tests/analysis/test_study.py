@@ -4,6 +4,7 @@ are chosen."""
 import json
 import shutil
 from collections import Counter
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from experiments import study as study_command
 from experiments.study import missing, train_part
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import PROJECT
-from rtpo.run.records import LINE_FILES, RunFolder
+from rtpo.run.records import LINE_FILES
 from rtpo.run.stopping import StopRequest
 
 EVERY_30 = ("evaluation.every_rollouts=30", "samples_per_rollout=0")
@@ -124,7 +125,7 @@ def finish(study: Study, tmp_path: Path, shares: dict[str, dict[float, list[floa
             write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
 
 
-def test_the_mean_over_seeds_chooses_and_never_the_highest_of_the_grid(tmp_path: Path) -> None:
+def test_the_mean_over_seeds_chooses_and_no_rate_at_an_edge(tmp_path: Path) -> None:
     study = study_of(tmp_path, **TWO)
     assert tried(study, "grpo") == tried(study, "rtpo") == {2e-4: 2, 5e-4: 2}
     shares = {
@@ -135,7 +136,7 @@ def test_the_mean_over_seeds_chooses_and_never_the_highest_of_the_grid(tmp_path:
     # of equals the lower is 2e-4, an edge of what ran first; 1e-3 is not tried where 5e-4 is not the best
     assert tried(study, "grpo") == {1e-4: 2, 2e-4: 2, 5e-4: 2}
     assert tried(study, "rtpo") == {2e-4: 2, 5e-4: 2, 1e-3: 2}
-    with pytest.raises(DataError, match=r"the highest of the grid for toy_math/rtpo at 0\.001, and was not written"):
+    with pytest.raises(DataError, match=r"an end of the grid for toy_math/rtpo at 0\.001, and was not written"):
         study.freeze()
     assert found_in(tmp_path) == {"toy_math": {"grpo": 2e-4}}
     assert "core: toy_math/rtpo-seed0, which has no learning rate yet" in missing(study)
@@ -144,12 +145,15 @@ def test_the_mean_over_seeds_chooses_and_never_the_highest_of_the_grid(tmp_path:
         study.freeze()
 
 
-def test_a_configuration_that_only_loses_gets_the_lowest_rate_of_the_grid(tmp_path: Path) -> None:
-    study = study_of(tmp_path, **TWO)
-    ends = {1e-4: [0.4, 0.4], 2e-4: [0.3, 0.3], 5e-4: [0.2, 0.2]}
-    finish(study, tmp_path, {"grpo": ends, "rtpo": ends})
-    study.freeze()
-    assert found_in(tmp_path) == {"toy_math": {"grpo": 1e-4, "rtpo": 1e-4}}
+@pytest.mark.parametrize(("start", "is_written"), [(0.4, True), (0.5, True), (0.3, False)])
+def test_the_lowest_rate_of_the_grid_is_for_a_configuration_that_gains_nothing_at_it(
+    start: float, is_written: bool, tmp_path: Path
+) -> None:
+    study = study_of(tmp_path, **TWO | {"core": TWO["core"] | {"configurations": ["grpo"]}})
+    search_with(study, tmp_path, {1e-4: (start, 0.4), 2e-4: (start, 0.3), 5e-4: (start, 0.2)})
+    with nullcontext() if is_written else pytest.raises(DataError, match=r"an end of the grid.*at 0\.0001"):
+        study.freeze()
+    assert found_in(tmp_path) == ({"toy_math": {"grpo": 1e-4}} if is_written else {})
 
 
 def test_behind_a_closed_gate_nothing_is_frozen(tmp_path: Path) -> None:
@@ -260,6 +264,7 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=said):
             study_of(tmp_path, core=TINY["core"] | changed)
     place = {"task": "toy_math", "warm_start": "toy_math", "seed": 0}
+    borrowing = {"label": "grpo_at_its_rate", "algorithm": "grpo", "rate_from": "grpo"}
     for key, entry, said in (
         ("core", TINY["core"] | {"warm_starts": 3}, r"core\.warm_starts is 3, and toy_math has 2"),
         ("rates", GRID | {"seeds": []}, "the search on toy_math has no run"),
@@ -267,9 +272,10 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
         ("rates", GRID | {"places": {"toy_math": [place | {"warm_start": "toy_math_9"}]}}, r"rates\.places\.toy_math"),
         ("controls", TINY["controls"] | {"configurations": [{"label": "grpo", "settings": ["seed=1"]}]}, "label grpo"),
         ("gate", {"configuration": "grpo_one", "least": 0.1}, "grpo_one"),
+        ("gate", {"configuration": "grpo_at_its_rate", "least": 0.1}, "grpo_at_its_rate"),
     ):
         with pytest.raises(ConfigError, match=said):
-            study_of(tmp_path, **{key: entry})
+            study_of(tmp_path, **{"more": TINY["core"] | {"configurations": [borrowing]}, key: entry})
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in STUDIES.glob("*.yaml")))
@@ -323,7 +329,7 @@ def test_finished_runs_lose_their_saves_and_kept_ones_are_not_run_again(
         (folder / "checkpoints").mkdir()
     with pytest.raises(DataError, match="another configuration"):
         train_part(study, "rates", StopRequest())
-    monkeypatch.setattr(RunFolder, "check", lambda *_: None)  # made-up runs have another one
+    monkeypatch.setattr(study_command, "check_place", lambda _: None)  # made-up runs have another one
     train_part(study, "rates", StopRequest())
     keep(load(tmp_path / "toy"), tmp_path / "toy")
     for folder in folders:

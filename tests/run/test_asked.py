@@ -1,6 +1,5 @@
 """What a run asks its engine for, which questions it is evaluated on, and what it says where it learns nothing."""
 
-import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -10,17 +9,16 @@ from pathlib import Path
 import pytest
 from conftest import compose_config
 from methods import UngradableEnv
-from safetensors.torch import load_file, save_file
 from scripted import CHAT, MemoryBackend, ScriptedEngine, solver
 from whole_runs import StopAt, assert_same_run, lines
 
 from rtpo.engines.base import PAPER_DECODING
 from rtpo.envs.base import Env
 from rtpo.envs.toy.math import problems
-from rtpo.errors import DataError, Stopped
+from rtpo.errors import Stopped
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
-from rtpo.run.lines import is_tied, model_sha256
+from rtpo.run.lines import is_tied
 from rtpo.run.records import JOURNAL, LOG, RunFolder
 from rtpo.run.run import Run, open_harness, open_ledger
 from rtpo.run.stopping import StopRequest
@@ -116,21 +114,6 @@ def test_an_answer_that_could_not_be_graded_has_no_reward(tmp_path: Path) -> Non
     assert all("8 of 8 rewards" in alarm and "the grader was killed" in alarm for alarm in alarms)
     said = [line for line in (folder.path / LOG).read_text().splitlines() if "the grader was killed" in line]
     assert len(said) == len(alarms) + 4  # two evaluations, each sampled and greedy
-
-
-def test_a_run_goes_on_from_the_model_that_it_began_with_alone(tmp_path: Path) -> None:
-    model = Path(shutil.copytree(compose_config().model.path, tmp_path / "model"))
-    config = compose_config(*SMALL, f"model.path={model}", f"results={tmp_path}")
-    tasks = problems("train", 8, 0), problems("held_out", 1, 0)
-    with pytest.raises(Stopped):
-        whole_run(config, *tasks, stop=StopAt(2))
-    began = (model / "model.safetensors").read_bytes()
-    weights = load_file(model / "model.safetensors")
-    save_file({name: weight + 1 for name, weight in weights.items()}, model / "model.safetensors")
-    with pytest.raises(DataError, match=r"model\.safetensors differs"):
-        whole_run(config, *tasks)
-    (model / "model.safetensors").write_bytes(began)
-    assert whole_run(config, *tasks)[0].manifest["model_sha256"] == model_sha256(str(model))
 
 
 @pytest.mark.parametrize(("learns", "limit"), [(False, None), (False, 4), (True, 3)])

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import compose_config
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import PROJECT
-from rtpo.run.model_folder import check_model, check_run_model
+from rtpo.run.model_folder import check_model, positions_of
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 NORM, EXTRA = "model.norm.weight", "v_head.summary.weight"
@@ -189,9 +188,18 @@ def test_a_folder_without_a_tensor_or_with_one_of_a_different_shape_is_refused(
                 check_model(model)
 
 
-def test_contexts_longer_than_the_models_are_refused_before_a_run() -> None:
-    config = compose_config()
-    positions = AutoConfig.from_pretrained(config.model.path).max_position_embeddings
-    check_run_model(compose_config(f"task.max_context_tokens={positions}"))
-    with pytest.raises(ConfigError, match=r"task\.max_context_tokens"):
-        check_run_model(compose_config(f"task.max_context_tokens={positions + 1}"))
+@pytest.mark.parametrize(
+    ("field", "rope", "positions"),
+    [
+        ("rope_parameters", {"rope_type": "default", "rope_theta": 1e6}, 40960),
+        ("rope_scaling", {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}, 131072),
+        ("rope_scaling", {"type": "yarn", "factor": 2.0}, 81920),
+        ("rope_scaling", {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}, 40960),
+        ("rope_scaling", None, 40960),
+    ],
+)
+def test_yarn_makes_contexts_longer(field: str, rope: dict[str, object] | None, positions: int, model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    config.pop("rope_parameters", None)
+    (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 40960, field: rope}))
+    assert positions_of(model) == positions

@@ -13,12 +13,16 @@ from typing import Any, cast
 import pytest
 import torch
 from conftest import compose_config
+from local_backend import LocalBackend
 from omegaconf import OmegaConf
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
-from whole_runs import config_in
+from whole_runs import StopAt, config_in
 
 from experiments.training import check_and_load, train
-from rtpo.errors import ConfigError, DataError, MachineError
+from rtpo.errors import ConfigError, DataError, MachineError, Stopped
+from rtpo.run.lines import model_sha256
+from rtpo.run.model_folder import positions_of
 from rtpo.run.stopping import StopRequest
 from rtpo.verl_harness import session
 
@@ -42,6 +46,34 @@ def test_a_model_that_the_embedded_engine_does_not_compute_is_refused(results: P
     with pytest.raises(DataError, match=r"config\.json is no qwen3 model's"):
         train(config, StopRequest())
     assert not config.folder.exists()
+
+
+def test_a_run_goes_on_from_the_model_that_it_began_with_alone(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Path(shutil.copytree(config_in(results).model.path, tmp_path / "model"))
+    config = config_in(results, f"model.path={model}")
+    with monkeypatch.context() as plain:
+        plain.setattr(session, "open_backend", LocalBackend)
+        with pytest.raises(Stopped):
+            train(config, StopAt(2))
+    began = (model / "model.safetensors").read_bytes()
+    weights = load_file(model / "model.safetensors")
+    save_file({name: weight + 1 for name, weight in weights.items()}, model / "model.safetensors")
+    with pytest.raises(DataError, match=r"model\.safetensors differs"):
+        train(config, StopRequest())
+    (model / "model.safetensors").write_bytes(began)
+    monkeypatch.setattr(session, "open_backend", LocalBackend)
+    assert train(config, StopRequest()).manifest["model_sha256"] == model_sha256(str(model))
+
+
+def test_contexts_longer_than_the_models_are_refused_before_a_run_begins(results: Path) -> None:
+    limit = "task.max_context_tokens"
+    positions = positions_of(Path(config_in(results).model.path))
+    assert positions is not None
+    check_and_load(config_in(results, f"{limit}={positions}"))
+    with pytest.raises(ConfigError, match=limit):
+        train(config_in(results, f"{limit}={positions + 1}"), StopRequest())
 
 
 def test_a_prompt_over_the_limit_is_refused_where_the_budget_reaches_it(results: Path) -> None:

@@ -1,6 +1,7 @@
 """A pretrained model becomes a folder that the project's chat accepts, whole or not at all."""
 
 import json
+import shutil
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -96,6 +97,13 @@ def test_a_folder_with_another_model_is_not_taken_for_the_one_that_was_asked_for
     for asked in (("--from", second), ("--from", "of/the-hub"), ()):
         assert prepared(*asked, "--output", output) == 1
         assert "another model" in capsys.readouterr().err
+    record = json.loads((output / RECORD).read_text())
+    for typed in (first, "first", "./first/", "../" + tmp_path.name + "/first"):
+        assert prepared("--from", typed, "--output", output) == 0
+        record["origin"] = {"folder": str(typed)}  # as earlier versions wrote it
+        (output / RECORD).write_text(json.dumps(record))
+        assert prepared("--from", first, "--output", output) == 0
+    shutil.rmtree(first)
     assert prepared("--from", first, "--output", output) == 0
 
 
