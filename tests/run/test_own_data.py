@@ -21,7 +21,7 @@ def test_own_rows_and_an_own_model_are_named_and_a_run_that_learns_nothing_says_
     tmp_path: Path, plain_trainer: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows, model = tmp_path / "mine.jsonl", tmp_path / "my_own_model"
-    small_model(byte_tokenizer(), model, "qwen3", head_dim=16)
+    small_model(byte_tokenizer(), model, "qwen3", head_dim=16, max_position_embeddings=2048)
     write_records(rows, [Record(f"mine/{n}", f"What is {n} + {n}?", (str(2 * n),), {}) for n in range(50)])
     overrides = (
         *("task=math", f"data={rows}", f"model.path={model}", f"results={tmp_path / 'results'}"),
@@ -35,7 +35,7 @@ def test_own_rows_and_an_own_model_are_named_and_a_run_that_learns_nothing_says_
     taken = [len(load_tasks(task, part)) for part in (task.train, task.held_out)]
     assert min(taken) > 0
     assert all(f"{count} of 50 of {rows}" in first for count in taken)
-    assert any("nothing was learnt" in line for line in said)
+    assert any("no group had an advantage" in line for line in said)
     assert said[-1].endswith("optimizer steps: 0")
     (path,) = (tmp_path / "results" / "default").iterdir()
     assert RunFolder(path).manifest["model"] == model.name
