@@ -205,7 +205,7 @@ def measure_turns(base: Path, adapter: Path, games: Sequence[Task]) -> AdapterTu
     )
 
 
-def some(games: Mapping[str, Sequence[Task]], split: str, count: int, first: int = 0) -> Sequence[Task]:
+def part_of(games: Mapping[str, Sequence[Task]], split: str, count: int, first: int = 0) -> Sequence[Task]:
     """`count` games of a split, from the game `first`. Raises DataError if the split has fewer."""
     if len(games[split]) < first + count:
         raise DataError(
@@ -230,8 +230,8 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
     empty, or if a split has too few games.
     """
     check_is_free(output)
-    shown = some(games, "demonstrations", recipe.games, recipe.first)
-    held_out, trained_on = some(games, "held_out", recipe.held_out), some(games, "train", recipe.groups)
+    shown = part_of(games, "demonstrations", recipe.games, recipe.first)
+    held_out, trained_on = part_of(games, "held_out", recipe.held_out), part_of(games, "train", recipe.groups)
     begun = time.monotonic()
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     chat = ChatFormat(tokenizer)

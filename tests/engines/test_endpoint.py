@@ -88,13 +88,13 @@ def test_a_server_that_does_not_know_the_dialect_is_read_by_its_text(server: Ser
 
 
 def test_a_turn_ended_as_its_ids_and_the_reason_say(server: Server) -> None:
-    for given, reason, ids, stop in (
+    for sent, reason, ids, stop in (
         ([65, 5000], "length", [65, 5000], "length"),
         ([], "stop", [STOP], "stop"),
         ([65, STOP], "length", [65, STOP], "stop"),
         ([65, STOP, 66], "length", [65, STOP], "stop"),
     ):
-        server.change = {"token_ids": given, "finish_reason": reason}
+        server.change = {"token_ids": sent, "finish_reason": reason}
         (generation,) = ask(engine_of(server), asked(0))
         assert (generation.output_ids.tolist(), generation.stop) == (ids, StopReason(stop))
 
