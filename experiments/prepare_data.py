@@ -33,7 +33,7 @@ COLUMNS = ("Name", "Role", "Task", "Rows", "Status", "Checksum", "Revision", "Li
 
 GAMES = {"train": 512, "validation": 64, "held_out": 128}
 """default number of games by split"""
-GAME_TASKS = ("textworld", "textworld_treasure")
+GAME_TASKS = ("textworld", "textworld_short", "textworld_treasure")
 
 
 def games(text: str) -> tuple[str, int]:
@@ -112,9 +112,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def prepare_games(task: str, folder: Path, counts: dict[str, int]) -> None:
     """Make the games that a task's settings describe."""
-    settings = read_tree(RunConfig, composed("train", [f"task={task}"])).task.env_settings
-    assert isinstance(settings, TextWorldSettings)
-    place = folder / "textworld" / settings.games.kind
+    config = read_tree(RunConfig, composed("train", [f"task={task}"])).task
+    settings = config.env_settings
+    assert isinstance(settings, TextWorldSettings) and config.train.file is not None
+    place = folder / Path(config.train.file).parent.relative_to(PROJECT / "data")
     in_order: dict[str, int] = {split: counts[split] for split in SPLITS if split in counts}
     make_games(place, settings.games, in_order)
     for split, number in in_order.items():

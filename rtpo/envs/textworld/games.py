@@ -67,7 +67,7 @@ def write_games(path: Path, rows: Iterable[GameRow]) -> None:
 def read_games(path: Path) -> list[Task]:
     """Read tasks from a JSONL file of games. Raises DataError naming the line, also if a game is missing or damaged."""
     if not path.exists():
-        raise DataError(f"file of games {path} does not exist: python experiments/prepare_data.py textworld makes it.")
+        raise DataError(f"file of games {path} does not exist: python experiments/prepare_data.py TASK makes it.")
 
     def task(row: Mapping[str, Any]) -> Task:
         file = path.parent / str(row["game"])
