@@ -163,13 +163,13 @@ def _toys_turns(study: Study, task: str, measurement: str) -> list[TurnRecord]:
 
 
 def _adapters_turns(study: Study, task: str) -> list[TurnRecord]:
-    """Raises DataError if an adapter has no such measurement, or one of other weights."""
+    """Raises DataError if an adapter has no such measurement, or one of other weights or of another task."""
     measured = []
     for folder in (SHIPPED / name for name in study.warm_starts(task)):
         if not (folder / TURNS).is_file():
             raise DataError(f"{folder / TURNS} is missing: experiments/maintenance/turns.py measures it.")
         turns = read_turns(folder)
-        if turns.sha256 != read_adapter(folder).sha256:
-            raise DataError(f"{folder / TURNS} was measured of other weights: measure the adapter's.")
+        if turns.sha256 != read_adapter(folder).sha256 or turns.task != task:
+            raise DataError(f"{folder / TURNS} was measured of other weights or of {turns.task}: measure it anew.")
         measured.append(turns.measured)
     return measured

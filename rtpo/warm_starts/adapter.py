@@ -21,7 +21,7 @@ from rtpo.envs.registry import ENVIRONMENTS, make_env
 from rtpo.envs.textworld.games import read_games
 from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
-from rtpo.run.config import DTYPES, fastest_precision
+from rtpo.run.config import DTYPES, TaskConfig, fastest_precision
 from rtpo.toy import variance
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.record import TurnRecord
@@ -150,12 +150,14 @@ def play(model: Any, chat: ChatFormat, games: Sequence[Task], episodes: int, sam
     return play_plans(model, chat, sampling, plans)
 
 
-def play_plans(model: Any, chat: ChatFormat, sampling: Sampling, plans: Sequence[Plan]) -> list[Rollout]:
+def play_plans(
+    model: Any, chat: ChatFormat, sampling: Sampling, plans: Sequence[Plan], limits: EpisodeLimits = LIMITS
+) -> list[Rollout]:
     """Play these plans' episodes in this process."""
     settings = ENVIRONMENTS[ENVIRONMENT].settings()
-    env = partial(make_env, ENVIRONMENT, settings, LIMITS.max_turns)
+    env = partial(make_env, ENVIRONMENT, settings, limits.max_turns)
     world = EpisodeWorld(
-        local_engine(model, chat.tags.stop_id, CACHE_TOKENS, DELAY), chat, env, LIMITS, "strip_think", 0
+        local_engine(model, chat.tags.stop_id, CACHE_TOKENS, DELAY), chat, env, limits, "strip_think", 0
     )
     return run_episodes(world, plans, sampling, on_retry=print)
 
@@ -180,12 +182,12 @@ def measure(model: Any, chat: ChatFormat, held_out: Sequence[Task], trained: Seq
     return AdapterMeasures(held_out_games=len(sampled), groups=len(shares), **rounded)
 
 
-def measure_turns(base: Path, adapter: Path, games: Sequence[Task]) -> AdapterTurns:
+def measure_turns(base: Path, adapter: Path, task: TaskConfig, games: Sequence[Task]) -> AdapterTurns:
     """Measure at temperature 1 which turns of these games decide the return (`rtpo.toy.variance`), in the processor's
     fastest precision.
 
-    base: folder of the pretrained model. adapter: folder of its adapter. Raises DataError if the adapter was trained on
-    another model.
+    base: folder of the pretrained model. adapter: folder of its adapter. task: the games' task, which limits episodes.
+    Raises DataError if the adapter was trained on another model.
     """
     check_base(base, adapter)
     precision = fastest_precision()
@@ -194,11 +196,12 @@ def measure_turns(base: Path, adapter: Path, games: Sequence[Task]) -> AdapterTu
 
     def play_paths(plans: Sequence[Plan]) -> list[Rollout]:
         print(f"playing {len(plans)} episodes", flush=True)
-        return play_plans(model, chat, Sampling(), plans)
+        return play_plans(model, chat, Sampling(), plans, task.limits)
 
-    turns = variance.measure_turns(play_paths, games, LIMITS.max_turns)
+    turns = variance.measure_turns(play_paths, games, task.max_turns)
     facts = {key: np.round(values, 4).tolist() for key, values in asdict(turns).items()}
     return AdapterTurns(
+        task=task.name,
         measured=TurnRecord(problems=len(games), paths=variance.PATHS, **facts),
         precision=precision,
         sha256={"adapter_model.safetensors": sha256(adapter / "adapter_model.safetensors")},

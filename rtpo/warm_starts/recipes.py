@@ -71,8 +71,9 @@ class AdapterRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterTurns:
-    """Which turns of its family's training games decide an adapted model's return, before it is trained further."""
+    """Which turns of a task's training games decide an adapted model's return, before it is trained further."""
 
+    task: str  # of configs/task/
     measured: TurnRecord
     precision: Precision
     sha256: Mapping[str, str]  # of the adapter's weights, by file name

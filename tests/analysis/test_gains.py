@@ -216,23 +216,23 @@ def test_runs_that_were_asked_other_questions_are_not_compared(folder: Path) -> 
         gains_of.gains("made")
 
 
-def test_adapters_turns_are_of_all_warm_starts_and_of_their_weights(
+def test_adapters_turns_are_of_all_warm_starts_of_their_weights_and_of_the_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study, shipped = load_study("textworld"), predictions.SHIPPED
+    study, shipped, task = load_study("textworld"), predictions.SHIPPED, "textworld_short"
     monkeypatch.setattr(predictions, "SHIPPED", tmp_path)
-    for name in study.warm_starts("textworld"):
+    for name in study.warm_starts(task):
         with pytest.raises(DataError, match=rf"{name}/turns\.json"):
-            predictions.measured_turns(study, "textworld", predictions.TURNS)
+            predictions.measured_turns(study, task, predictions.TURNS)
         shutil.copytree(shipped / name, tmp_path / name)
         turns = json.loads((shipped / "quests_0" / predictions.TURNS).read_text())
-        turns["sha256"] = json.loads((tmp_path / name / "warm_start.json").read_text())["sha256"]
+        turns |= {"task": task, "sha256": json.loads((tmp_path / name / "warm_start.json").read_text())["sha256"]}
         (tmp_path / name / predictions.TURNS).write_text(json.dumps(turns))
-    assert predictions.measured_turns(study, "textworld", predictions.TURNS).left == turns["measured"]["left"]
-    turns["sha256"] = dict.fromkeys(turns["sha256"], "0")
-    (tmp_path / name / predictions.TURNS).write_text(json.dumps(turns))
-    with pytest.raises(DataError, match="other weights"):
-        predictions.measured_turns(study, "textworld", predictions.TURNS)
+    assert predictions.measured_turns(study, task, predictions.TURNS).left == turns["measured"]["left"]
+    for wrong in ({"sha256": dict.fromkeys(turns["sha256"], "0")}, {"task": "textworld"}):
+        (tmp_path / name / predictions.TURNS).write_text(json.dumps(turns | wrong))
+        with pytest.raises(DataError, match="measured of other weights or of"):
+            predictions.measured_turns(study, task, predictions.TURNS)
 
 
 def test_other_warm_starts_are_spoken_of_only_where_there_are_four(folder: Path) -> None:

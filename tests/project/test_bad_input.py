@@ -74,7 +74,7 @@ experiments.train : nosuch=1 | ANY | task=nosuch | task=null | results=OUT | dat
     task=booking data=DATA | task=airline data=FILE | model.path=FOLDER | model.path={}/of_DATA | seed=NUMBER |
     results=/proc/nowhere/below | algorithm={a:1} | task=math data={}/pipe | HYDRA=3 | HYDRA=3 -m
 experiments.maintenance.wandb_report : '' | a/b
-experiments.maintenance.turns : --name nosuch --output {}/out | --name quests_0 --games FOLDER --output {}/out |
+experiments.maintenance.turns : --name nosuch --output {}/out | --name quests_0 --task nosuch --output {}/out |
     --name quests_0 --count WHOLE --output {}/out | --name quests_0 --output OUT | --name quests_0 --output {}/file
 experiments.maintenance.warm_start : --name nosuch --output {}/out | SMALL --output OUT |
     --name math --output {}/out --learning-rate NUMBER
