@@ -114,7 +114,8 @@ def prepare_games(task: str, folder: Path, counts: dict[str, int]) -> None:
     """Make the games that a task's settings describe."""
     config = read_tree(RunConfig, composed("train", [f"task={task}"])).task
     settings = config.env_settings
-    assert isinstance(settings, TextWorldSettings) and config.train.file is not None
+    assert isinstance(settings, TextWorldSettings)
+    assert config.train.file is not None
     place = folder / Path(config.train.file).parent.relative_to(PROJECT / "data")
     in_order: dict[str, int] = {split: counts[split] for split in SPLITS if split in counts}
     make_games(place, settings.games, in_order)
