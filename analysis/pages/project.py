@@ -174,6 +174,29 @@ def language_model_training() -> pd.DataFrame:
     return _with_names(runs, rows)
 
 
+def language_model_curve() -> pd.DataFrame:
+    """The evaluations of the kept runs of a language model that were also evaluated during training, one a row."""
+    rows = []
+    for run in _language_model_runs():
+        costs, success = metrics.evaluations(run, "sampled")
+        if len(costs) < 3:
+            continue
+        steps = run.steps.drop_duplicates("step")
+        tables = [pd.DataFrame([shares], run.runs.set_index(metrics.PAIRING).index) for _, shares in success.iterrows()]
+        for i, rollouts in enumerate(costs["rollouts"]):
+            part = steps[steps["step"].between(success.index[i - 1], success.index[i], "right")] if i else steps[:0]
+            trained = number(np.average(part["success"], weights=part["success_rollouts"]), 1, 100) if i else NO_VALUE
+            rows.append(
+                {
+                    "Rollouts": f"{rollouts:,.0f}",
+                    "Held-out games won, %": percent(metrics.success(tables[i])),
+                    "Gain": percent(metrics.difference(tables[0], tables[i]), sign=True) if i else NO_VALUE,
+                    "Success in training since the last evaluation, %": trained,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
 def _language_model_runs() -> list[Frames]:
     kept = load(PROJECT / "results" / "language_model")
     return [kept.select([run]) for group in groups(kept).values() for run in group.names]
