@@ -71,6 +71,7 @@ class Progress:
     tied_steps: int = 0  # number of last steps in a row in which all groups tied
     done: list[Done] = field(default_factory=list)  # verbs that the unfinished step has done
     model_sha256: dict[str, str] | None = None  # of the files of the model that the run began from
+    code_sha256: tuple[str, ...] = ()  # of the code of the processes that ran it, each once
 
 
 def check_began_with(config: RunConfig, state: dict[str, Any]) -> None:
@@ -139,10 +140,11 @@ class Run:
     track: Tracking | None = None
 
     def __post_init__(self, state: dict[str, Any] | None) -> None:
-        code_sha256()  # it caches the checksum, before the files can change
         self._ledger = self.harness.ledger
         self._progress: Progress = state["progress"] if state else Progress()
         self._progress.resumed += state is not None
+        if (code := code_sha256()) not in self._progress.code_sha256:
+            self._progress.code_sha256 += (code,)
         if self._progress.model_sha256 is None:
             self._progress.model_sha256 = model_sha256(self.config.model.path)
         self._saved = state["name"] if state else None
@@ -397,6 +399,7 @@ class Run:
             "model_sha256": self._progress.model_sha256,
             "environment": environment_facts(config.task.env, config.task.env_settings),
             **provenance(),
+            "code_sha256": ", ".join(self._progress.code_sha256),
             "steps": self._progress.step,
             "policy_version": self.harness.policy_version,
             "resumed": self._progress.resumed,

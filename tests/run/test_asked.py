@@ -161,8 +161,9 @@ def test_saves_come_after_the_steps_and_phases_that_are_set(settings: str, names
     assert sorted(save.name for save in (folder.path / "checkpoints").glob("step*")) == names.split()
 
 
-def test_a_run_that_stops_often_ends_as_one_that_does_not(tmp_path: Path) -> None:
-    """Each time at its third look for a request to stop. What it took and said of its time is of all its parts."""
+def test_a_run_that_stops_often_ends_as_one_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time at its third look for a request to stop. What it took and said of its time, and the code that ran it,
+    is of all its parts."""
     settings = (*PHASES, "budget.steps=2", "evaluation.every_rollouts=10", "save.every_steps=0", "save.every_phases=0")
     train, held_out, folders, begin = problems("train", 8, 0), problems("held_out", 2, 0), [], time.monotonic()
     stops = 0
@@ -173,10 +174,13 @@ def test_a_run_that_stops_often_ends_as_one_that_does_not(tmp_path: Path) -> Non
                 folders.append(whole_run(config, train, held_out, stop=StopAt(3) if name == "stopped" else None)[0])
             except Stopped:
                 stops += 1
+                monkeypatch.setattr("rtpo.run.run.code_sha256", lambda: "last" if stops > 1 else "second")
     whole, stopped = folders
     assert stops > 2
     assert_same_run(stopped, whole, but=frozenset({"syncs"}))
     assert (whole.manifest["resumed"], stopped.manifest["resumed"]) == (0, stops)
+    first = whole.manifest["code_sha256"]
+    assert stopped.manifest["code_sha256"] == f"{first}, second, last"
     assert 0 < whole.manifest["wall_seconds"] < time.monotonic() - begin
 
 
