@@ -30,7 +30,7 @@ from rtpo.verbs import TokenClip
 
 MODEL = PROJECT / "data" / "models" / "smollm2-135m-instruct"
 ROWS, SIBLINGS, CONTEXT_TOKENS, REPLY_TOKENS = 64, 16, 200, 16  # of the engine's cases
-PROMPTS, PATHS, TURNS = 2, 16, 6  # of the update
+PROMPTS, PATHS, TURNS = 16, 16, 6  # of the update
 PROMPT_TOKENS, THOUGHT_TOKENS, COMMAND_TOKENS, ANSWER_TOKENS = 160, 12, 5, 20  # of a text game, on average
 VOCABULARY = 49152  # without the added tags
 THREADS = 2
