@@ -31,7 +31,7 @@ class ManifestFields:
     wall_seconds: float  # training and evaluation
     commit: str | None = None
     dirty: bool | None = None  # whether the work tree differed from the commit
-    code_sha256: str | None = None  # of all processes that ran it, each once
+    code_sha256: str | None = None  # separated by commas, if processes of other code ran it, too
     started: str | None = None  # UTC
     ended: str | None = None
     ended_by: str | None = None  # the limit of the budget that ended the run

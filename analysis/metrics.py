@@ -213,7 +213,7 @@ def held_out_curve(group: Frames, mode: str = "sampled") -> pd.DataFrame:
     all evaluations have the same questions.
     """
     columns = pd.Index([*COSTS, "mean", "low", "high"])
-    curves = [evaluations(group.select([name]), mode) for name in group.names]
+    curves = [costs_and_success(group.select([name]), mode) for name in group.names]
     if not curves or not min(len(costs) for costs, _ in curves):
         return pd.DataFrame(columns=columns, dtype=float)
     if any(not table.columns.equals(curves[0][1].columns) for _, table in curves):
@@ -229,7 +229,7 @@ def held_out_curve(group: Frames, mode: str = "sampled") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def evaluations(run: Frames, mode: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+def costs_and_success(run: Frames, mode: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """At each evaluation of a run: its cumulative cost, [step, COSTS], and its success, [step, questions]."""
     table = run.questions["success"]
     table = table[table.index.get_level_values("mode") == mode].droplevel(["run", "mode"])

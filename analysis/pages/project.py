@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from statistics import fmean, median
@@ -123,17 +124,17 @@ def language_model() -> pd.DataFrame:
     run played after training. It pools the first evaluation before training of a run from this model, if there is one,
     and those of `evaluations`."""
     runs, rows = _language_model_runs(), []
-    starts: dict[str, list[pd.DataFrame]] = {}
+    starts: dict[tuple[str, str], list[pd.DataFrame]] = {}
     for run in runs:
         own = run.answers[(run.answers["when"] == "before") & (run.answers["mode"] == "sampled")]
         if len(own):
-            starts.setdefault(run.runs["model_sha256"].item(), [own])
+            starts.setdefault((run.runs["model_sha256"].item(), run.runs["task"].item()), [own])
     for run in runs:
         facts, after = run.runs.iloc[0], metrics.held_out(run, "after", "sampled")
         assert after is not None
-        model = facts["model_sha256"]
-        evaluated = [load_samples(folder) for folder in evaluations(json.loads(model))]
-        before = _pooled([*evaluated, *starts.get(model, [])], after)
+        start = facts["model_sha256"], facts["task"]
+        evaluated = [load_samples(folder) for folder in evaluations(json.loads(start[0])) if folder.name == start[1]]
+        before = _pooled([*evaluated, *starts.get(start, [])], after)
         turns, tied = (int(run.steps[name].sum()) for name in ("rows", "tied_rows"))
         rows.append(
             {
@@ -157,10 +158,7 @@ def language_model_training() -> pd.DataFrame:
         facts, steps = run.runs.iloc[0], run.steps
         data_steps = steps.drop_duplicates("step")
         half = data_steps["step"] <= data_steps["step"].max() / 2
-        success = [
-            np.average(part["success"], weights=part["success_rollouts"])
-            for part in (data_steps[half], data_steps[~half])
-        ]
+        success = [_success_in_training(part) for part in (data_steps[half], data_steps[~half])]
         ends = (steps[steps["step"] == step] for step in (1, steps["step"].max()))
         entropy = [np.average(each["entropy"], weights=each["trained_tokens"]) for each in ends]
         rows.append(
@@ -176,25 +174,30 @@ def language_model_training() -> pd.DataFrame:
 
 def language_model_curve() -> pd.DataFrame:
     """The evaluations of the kept runs of a language model that were also evaluated during training, one a row."""
-    rows = []
+    rows, shown = [], []
     for run in _language_model_runs():
-        costs, success = metrics.evaluations(run, "sampled")
+        costs, success = metrics.costs_and_success(run, "sampled")
         if len(costs) < 3:
             continue
+        places = run.runs.set_index(metrics.PAIRING).index
+        tables = [pd.DataFrame([shares], places) for _, shares in success.iterrows()]
+        gains = [percent(metrics.difference(tables[0], table), sign=True) for table in tables[1:]]
         steps = run.steps.drop_duplicates("step")
-        tables = [pd.DataFrame([shares], run.runs.set_index(metrics.PAIRING).index) for _, shares in success.iterrows()]
-        for i, rollouts in enumerate(costs["rollouts"]):
-            part = steps[steps["step"].between(success.index[i - 1], success.index[i], "right")] if i else steps[:0]
-            trained = number(np.average(part["success"], weights=part["success_rollouts"]), 1, 100) if i else NO_VALUE
-            rows.append(
-                {
-                    "Rollouts": f"{rollouts:,.0f}",
-                    "Held-out games won, %": percent(metrics.success(tables[i])),
-                    "Gain": percent(metrics.difference(tables[0], tables[i]), sign=True) if i else NO_VALUE,
-                    "Success in training since the last evaluation, %": trained,
-                }
-            )
-    return pd.DataFrame(rows)
+        parts = [steps[steps["step"].between(*ends, "right")] for ends in pairwise(success.index)]
+        trained = [f"{100 * _success_in_training(part):.1f}" for part in parts]
+        for rollouts, table, gain, share in zip(
+            costs["rollouts"], tables, [NO_VALUE, *gains], [NO_VALUE, *trained], strict=True
+        ):
+            won = percent(metrics.success(table))
+            row = {"Rollouts": f"{rollouts:,.0f}", "Held-out games won, %": won, "Gain over the first": gain}
+            rows.append(row | {"Success in training since the row above, %": share})
+            shown.append(run)
+    return _with_names(shown, rows)
+
+
+def _success_in_training(data_steps: pd.DataFrame) -> float:
+    """Of the paths from the games' starts, in these data steps."""
+    return float(np.average(data_steps["success"], weights=data_steps["success_rollouts"]))
 
 
 def _language_model_runs() -> list[Frames]:

@@ -169,7 +169,8 @@ def _adapters_turns(study: Study, task: str) -> list[TurnRecord]:
         if not (folder / TURNS).is_file():
             raise DataError(f"{folder / TURNS} is missing: experiments/maintenance/turns.py measures it.")
         turns = read_turns(folder)
-        if turns.sha256 != read_adapter(folder).sha256 or turns.task != task:
-            raise DataError(f"{folder / TURNS} was measured of other weights or of {turns.task}: measure it anew.")
+        of = "other weights" if turns.sha256 != read_adapter(folder).sha256 else f"the task {turns.task}"
+        if of != f"the task {task}":
+            raise DataError(f"{folder / TURNS} was measured of {of}: remove it, and measure this adapter on {task}.")
         measured.append(turns.measured)
     return measured

@@ -40,7 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.output.exists() or not options.output.parent.is_dir():
         raise DataError(f"{options.output} is no new file in a folder: name one.")
     task = read_tree(RunConfig, composed("train", [f"task={options.task}"])).task
-    games = read_games(Path(task.train.file or ""))[: options.count]
+    assert task.train.file is not None
+    games = read_games(Path(task.train.file))[: options.count]
     if len(games) < options.count:
         raise DataError(f"{task.train.file} has {counted(len(games), 'game')}: give a smaller --count.")
     turns = asdict(measure_turns(options.base, SHIPPED / options.name, task, games))

@@ -3,7 +3,8 @@
 import ctypes
 
 M_MMAP_THRESHOLD = -3  # glibc's malloc.h
-LARGE = 2**20
+LARGE = 2**22
+"""bytes; with a smaller limit the kernel clears the memory of most of a prefill's tensors anew"""
 
 
 def share_memory() -> None:

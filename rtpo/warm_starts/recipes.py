@@ -26,7 +26,7 @@ NOISE = "gradient_noise.json"
 class AdapterRecipe:
     """How to train an adapter, and what to measure it on."""
 
-    family: str  # name of the games' folder in data/textworld
+    family: str  # name of the demonstrated games' folder in data/textworld
     first: int  # index of the first game in the split `demonstrations`
     games: int  # number of games to demonstrate
     passes: int = 1  # number of passes over the games, each with new slips and thoughts

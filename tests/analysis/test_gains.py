@@ -13,6 +13,7 @@ from synthetic_runs import answers, empty_update, step, write_run
 
 from analysis.figures import gains as figure_of_gains
 from analysis.figures.gains import gain_figure
+from analysis.looks import TASKS
 from analysis.study import gains as gains_of
 from analysis.study import plan, predictions
 from analysis.study.plan import load_study
@@ -231,7 +232,7 @@ def test_adapters_turns_are_of_all_warm_starts_of_their_weights_and_of_the_task(
     assert predictions.measured_turns(study, task, predictions.TURNS).left == turns["measured"]["left"]
     for wrong in ({"sha256": dict.fromkeys(turns["sha256"], "0")}, {"task": "textworld"}):
         (tmp_path / name / predictions.TURNS).write_text(json.dumps(turns | wrong))
-        with pytest.raises(DataError, match="measured of other weights or of"):
+        with pytest.raises(DataError, match=r"measured of (other weights|the task textworld): remove"):
             predictions.measured_turns(study, task, predictions.TURNS)
 
 
@@ -245,7 +246,7 @@ def test_other_warm_starts_are_spoken_of_only_where_there_are_four(folder: Path)
     assert (gain.same_starts.runs, gain.other_starts) == (3, None)
 
 
-def test_committed_comparisons_are_of_planned_configurations() -> None:
+def test_committed_comparisons_are_of_planned_configurations_of_named_tasks() -> None:
     for name in yaml.safe_load(predictions.FILE.read_bytes()):
         compared = predictions.comparisons_of(name)
         assert compared is not None
@@ -255,3 +256,4 @@ def test_committed_comparisons_are_of_planned_configurations() -> None:
         for each in compared.family:
             assert {(each.task, each.configuration), (each.task, each.against)} <= planned, each
             assert each.task in compared.measured_turns
+            assert each.task in TASKS

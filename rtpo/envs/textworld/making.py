@@ -1,6 +1,6 @@
-"""Makes TextWorld games from seeds, in a folder per family (docs/run/data.md).
+"""Makes TextWorld games from seeds, in a folder per task (docs/run/data.md).
 
-A family's folder has these files:
+A task's folder has these files:
 
     settings.json           the `Family`
     <split>.jsonl           the split's games, a `GameRow` a line
