@@ -4,6 +4,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -174,7 +175,8 @@ def test_a_run_that_stops_often_ends_as_one_that_does_not(tmp_path: Path, monkey
                 folders.append(whole_run(config, train, held_out, stop=StopAt(3) if name == "stopped" else None)[0])
             except Stopped:
                 stops += 1
-                monkeypatch.setattr("rtpo.run.run.code_sha256", lambda: "last" if stops > 1 else "second")
+                code = "last" if stops > 1 else "second"
+                monkeypatch.setattr("rtpo.run.run.code_sha256", partial(str, code))
     whole, stopped = folders
     assert stops > 2
     assert_same_run(stopped, whole, but=frozenset({"syncs"}))
