@@ -147,11 +147,11 @@ def _rng(recipe: AdapterRecipe, number: int) -> np.random.Generator:
 def play(model: Any, chat: ChatFormat, games: Sequence[Task], episodes: int, sampling: Sampling) -> list[Rollout]:
     """Play `episodes` episodes of each game. A game's rollouts are consecutive."""
     plans = [Plan(f"{game.uid}/{number}", game, Role.EVAL) for game in games for number in range(episodes)]
-    return play_plans(model, chat, sampling, plans)
+    return play_plans(model, chat, sampling, plans, LIMITS)
 
 
 def play_plans(
-    model: Any, chat: ChatFormat, sampling: Sampling, plans: Sequence[Plan], limits: EpisodeLimits = LIMITS
+    model: Any, chat: ChatFormat, sampling: Sampling, plans: Sequence[Plan], limits: EpisodeLimits
 ) -> list[Rollout]:
     """Play these plans' episodes in this process."""
     settings = ENVIRONMENTS[ENVIRONMENT].settings()
