@@ -3,8 +3,7 @@
 import ctypes
 
 M_MMAP_THRESHOLD = -3  # glibc's malloc.h
-LARGE = 2**22
-"""bytes; with a smaller limit the kernel clears the memory of most of a prefill's tensors anew"""
+LARGE = 2**20
 
 
 def share_memory() -> None:

@@ -23,7 +23,7 @@ from rtpo.core.seeds import generator
 from rtpo.envs.textworld.env import TextWorldEnv, TextWorldSettings
 from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeLimits
-from rtpo.run.config import DTYPES, Precision
+from rtpo.run.config import DTYPES, DataConfig, Precision, TaskConfig
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import StopReason, as_ids
@@ -159,10 +159,13 @@ def test_an_adapter_is_trained_in_the_fastest_precision_and_played_as_it_is_ship
     assert record.measured.entropy > 0
     dtype = getattr(torch, DTYPES[precision])
     assert (record.precision, trained_in) == (precision, {dtype})
+    games = DataConfig("all", 1)
+    task = TaskConfig("made", "textworld", games, games, 2, 3000, 8, 4000)
     with pytest.raises(DataError, match="same return"):
-        measure_turns(base, output, [quest])
+        measure_turns(base, output, task, [quest])
     monkeypatch.setattr(adapter.variance, "_covariance", lambda *returns: 1.0)  # this model wins no game
-    turns = measure_turns(base, output, [quest])
+    turns = measure_turns(base, output, task, [quest])
+    assert turns.task == "made"
     assert (turns.precision, turns.sha256, turns.measured.reached) == (precision, record.sha256, [1.0, 1.0])
     shipped = with_adapter(base, output).to(dtype).state_dict()
     for model in played:

@@ -18,11 +18,13 @@ from experiments.prepare_model import main
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256
 from rtpo.errors import DataError
+from rtpo.run.config import DataConfig, TaskConfig
 from rtpo.types import Message, Opening
 from rtpo.warm_starts.adapter import measure_turns
 from rtpo.warm_starts.pretrained import RECORD, TAGS, from_adapter, origin_of_adapter, prepare, read_record
 from rtpo.warm_starts.recipes import SHIPPED, WARM_START, read_adapter
 
+TASK = TaskConfig("textworld", "textworld", DataConfig("all", 1), DataConfig("all", 1), 8, 512, 48, 1536)
 PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 PLAIN += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 """a template without tools"""
@@ -171,6 +173,6 @@ def test_an_adapter_is_merged_into_its_own_model_and_no_other(tmp_path: Path) ->
     with pytest.raises(DataError, match="another model"):
         read_record(tmp_path / merging.name, origin_of_adapter(base, tmp_path / "quests_1"))
     (adapter / WARM_START).write_text(json.dumps(shipped))
-    for refused in (partial(from_adapter, base, adapter), partial(measure_turns, base, adapter, [])):
+    for refused in (partial(from_adapter, base, adapter), partial(measure_turns, base, adapter, TASK, [])):
         with pytest.raises(DataError, match="other weights"):
             refused()
