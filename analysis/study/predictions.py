@@ -169,8 +169,9 @@ def _adapters_turns(study: Study, task: str) -> list[TurnRecord]:
         if not (folder / TURNS).is_file():
             raise DataError(f"{folder / TURNS} is missing: experiments/maintenance/turns.py measures it.")
         turns = read_turns(folder)
-        of = "other weights" if turns.sha256 != read_adapter(folder).sha256 else f"the task {turns.task}"
-        if of != f"the task {task}":
-            raise DataError(f"{folder / TURNS} was measured of {of}: remove it, and measure this adapter on {task}.")
+        if turns.sha256 != read_adapter(folder).sha256:
+            raise DataError(f"{folder / TURNS} was measured of other weights: remove it, and measure the adapter's.")
+        if turns.task != task:
+            raise DataError(f"{folder / TURNS} was measured of the task {turns.task}: remove it, and measure {task}.")
         measured.append(turns.measured)
     return measured

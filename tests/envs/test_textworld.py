@@ -186,7 +186,7 @@ def test_a_family_that_gives_no_game_is_given_up(tmp_path: Path, monkeypatch: py
 def test_seeds_of_splits_never_meet_and_a_file_of_games_names_what_is_wrong(tmp_path: Path) -> None:
     seeds = sorted(map(first_seed, SPLITS))
     assert min(after - before for before, after in pairwise(seeds)) >= 1_000_000
-    with pytest.raises(DataError, match=r"prepare_data\.py"):
+    with pytest.raises(DataError, match=r"prepare_data\.py TASK"):
         read_games(tmp_path / "train.jsonl")
     (tmp_path / "a.z8").write_bytes(b"story")
     row = GameRow("quests/1", "a.z8", "Eat.", ("eat pear",), sha256(tmp_path / "a.z8"), "texts")
