@@ -59,7 +59,7 @@ def test_the_runs_of_a_language_model() -> None:
     """Each is of one command on its page, with the label that the command names, and each experiment has the precision
     that the page names."""
     page = (PROJECT / "docs" / "run" / "language_model.md").read_text(encoding="utf-8")
-    section = page.partition("\n## 1,024 rollouts\n")[2].partition("\n## ")[0]
+    section = page.partition("\n## Single runs\n")[2].partition("\n## ")[0]
     blocks = re.findall(r'^settings="([^"]*)"$(.*?)^```$', section, re.MULTILINE | re.DOTALL)
     commands = [
         f"{settings} {command}"
