@@ -3,7 +3,7 @@
 import ctypes
 
 M_MMAP_THRESHOLD = -3  # glibc's malloc.h
-LARGE = 2**20
+LARGE = 2**22
 
 
 def share_memory() -> None:
