@@ -6,66 +6,91 @@
     python experiments/study.py turns core        a part of the plan: its main configurations
     python experiments/study.py turns missing     list the runs that are missing
 
-To resume a part, give the same command again. Several processes can share a part, ideally one on each core: each takes
-runs that no other process holds. Records go to results/<study>/<warm start>/, or <task>_<warm start>/ for a task that
-the plan defines. Folders of the part `rates` begin with `rates_`. `freeze` writes the chosen rates to
-results/<study>/learning_rates.json, and the predictions beside them, unless the plan's gate is closed. Parts other than
-`rates` run only after that, and only configurations with a chosen rate. If the best
-rate of a search is the lowest or highest tried, `rates` also runs the next one beyond it. --results FOLDER repeats a
-part in another folder, at the same rates.
+A run that fails does not keep the next from running. To resume a part, give the same command again. Several processes
+can share a part, ideally one on each core: each takes runs that no other process holds. Records go to
+results/<study>/<warm start>/, or <task>_<warm start>/ for a task that the plan defines. Folders of the part `rates`
+begin with `rates_`. `freeze` writes the chosen rates to results/<study>/learning_rates.json, and the predictions beside
+them, unless the plan's gate is closed. Parts other than `rates` run only after that, and only configurations with a
+chosen rate. If the best rate of a search is the lowest or highest tried, `rates` also runs the next one beyond it.
+--results FOLDER repeats a part in another folder, at the same rates.
 """
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from analysis.study.plan import PlannedRun, Study, StudyRun, load_study
 from analysis.study.predictions import PREDICTED, comparisons_of, write_predictions
 from experiments.training import train
-from rtpo.core.names import nearest
-from rtpo.errors import ConfigError, DataError, FolderInUse, Stopped
+from rtpo.core.names import counted, nearest
+from rtpo.errors import (
+    ConfigError,
+    DataError,
+    FolderInUse,
+    InfrastructureError,
+    NonFinite,
+    StaleEngine,
+    Stopped,
+    TreeMismatch,
+)
 from rtpo.run.beside import check_place
 from rtpo.run.cli import Parser, command, positive
 from rtpo.run.stopping import StopRequest
 
 FREEZE, MISSING = "freeze", "missing"
+FAILURES = (InfrastructureError, NonFinite, StaleEngine, TreeMismatch)
+"""by these a single run fails, and the next one may not"""
 
 
 def train_part(
     study: Study, part: str, stop: StopRequest, *, task: str | None = None, only: str = "", minutes: float = 240
 ) -> None:
     """Train the missing runs of a part. task, only: as `selected` takes them. No run begins after `minutes`. Runs that
-    another process holds are left out. Otherwise raises as `train` and `selected`, DataError if a finished run has
-    another configuration, and Stopped if a run was asked to stop but reached its end first."""
+    another process holds are left out. Raises InfrastructureError in the end if a run failed (`FAILURES`). Otherwise
+    raises as `train` and `selected`, DataError if a finished run has another configuration, and Stopped if a run was
+    asked to stop but reached its end first."""
     begun = time.monotonic()
+    failed: list[str] = []
+    for run, rate in _in_turn(study, part, task, only):
+        folder = study.folder(run)
+        if study.is_finished(run):
+            if rate is not None:
+                check_place(study.config(run, rate))
+            if folder.path.exists():
+                with suppress(FolderInUse), folder.held():
+                    folder.delete_saves()  # left by a stop right after the run's end
+            continue
+        if rate is None:
+            print(f"{run} has no learning rate yet: run the parts rates and freeze first")
+            continue
+        if time.monotonic() - begun > 60 * minutes:
+            print(f"{minutes:g} minutes are over; give the same command again to go on")
+            break
+        try:
+            train(study.config(run, rate), stop)
+        except FolderInUse:
+            continue
+        except FAILURES as error:
+            print(f"{run} failed, going on with the next: {error}", file=sys.stderr, flush=True)
+            failed.append(str(run))
+            continue
+        folder.delete_saves()
+        if stop.reason:
+            raise Stopped(f"stopped by {stop.reason} after {folder.path}. Run the same command to go on.")
+    if failed:
+        raise InfrastructureError(
+            f"{counted(len(failed), 'run')} failed ({', '.join(failed)}): give the command again."
+        )
+
+
+def _in_turn(study: Study, part: str, task: str | None, only: str) -> Iterator[PlannedRun]:
+    """Each planned run of a part once. The search plans further runs once others have ended."""
     seen: set[StudyRun] = set()
-    # the search plans further runs once others have ended
     while left := [each for each in selected(list(study.planned(part)), task, only) if each[0] not in seen]:
-        for run, rate in left:
-            seen.add(run)
-            folder = study.folder(run)
-            if study.is_finished(run):
-                if rate is not None:
-                    check_place(study.config(run, rate))
-                if folder.path.exists():
-                    with suppress(FolderInUse), folder.held():
-                        folder.delete_saves()  # left by a stop right after the run's end
-                continue
-            if rate is None:
-                print(f"{run} has no learning rate yet: run the parts rates and freeze first")
-                continue
-            if time.monotonic() - begun > 60 * minutes:
-                print(f"{minutes:g} minutes are over; give the same command again to go on")
-                return
-            try:
-                train(study.config(run, rate), stop)
-            except FolderInUse:
-                continue
-            folder.delete_saves()
-            if stop.reason:
-                raise Stopped(f"stopped by {stop.reason} after {folder.path}. Run the same command to go on.")
+        seen |= {run for run, _ in left}
+        yield from left
 
 
 def selected(planned: Sequence[PlannedRun], task: str | None, only: str) -> list[PlannedRun]:

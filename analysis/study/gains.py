@@ -28,6 +28,8 @@ LEAST_PAIRS = 8
 """a comparison of fewer pairs of runs is not judged"""
 LEAST_STARTS = 4
 """with fewer warm starts, no interval for other warm starts is given"""
+PLACE = ["task", "warm_start", "seed"]
+"""what two runs have in common whose success is compared"""
 POWER_80 = 0.8416
 """the normal quantile of 80 % power"""
 COST_COLUMNS = {
@@ -255,11 +257,17 @@ def _difference(table: pd.DataFrame, comparison: Comparison, without: str) -> st
 
 
 def ended_below(source: StudyRuns) -> dict[tuple[str, str], str]:
-    """By task and label, how many of its runs have less success after training than before, at temperature 1."""
+    """By task and label, how many of its runs have less success after training than before, at temperature 1. A run
+    that was not evaluated before training takes the success of those with the same warm start and seed."""
     before, after = (source.answers(OUTCOME, when).mean(axis="columns") for when in ("before", "after"))
-    after = after[after.index.isin(before.index)]
-    is_below = (after < before.reindex(after.index)).groupby(["task", "label"])
-    return {(str(task), str(label)): f"{int(each.sum())} of {len(each)}" for (task, label), each in is_below}
+    runs = pd.DataFrame({"after": after, "own": before.reindex(after.index)})
+    runs = runs.join(before.groupby(PLACE).mean().rename("others"), on=PLACE)
+    runs["before"] = runs["own"].fillna(runs["others"])
+    by_label = runs.dropna(subset="before").groupby(["task", "label"])
+    return {
+        (str(task), str(label)): f"{int((each['after'] < each['before']).sum())} of {len(each)}"
+        for (task, label), each in by_label
+    }
 
 
 def runs(name: str) -> pd.DataFrame:

@@ -63,6 +63,11 @@ class Choice(NamedTuple):
     best: float | None  # None until all runs at these rates are finished
 
 
+def standard_error(values: Sequence[float]) -> float:
+    """The standard error of the mean; 0 of a single value."""
+    return stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0
+
+
 def load_study(name: str, results: Path | None = None) -> "Study":
     """The study of configs/study/<name>.yaml, with its records in results/<name>/. results: another folder, for the
     records of a repetition. The repetition uses the learning rates in results/<name>/. Raises ConfigError for an
@@ -89,19 +94,26 @@ class Study:
         self.parts = (RATES, *self.compared_parts)
 
     def planned(self, part: str) -> Iterator[PlannedRun]:
-        """The runs of a part in the order in which they are trained: all configurations at one seed and warm start,
-        then at the next pair. The first round pairs each seed with one warm start, in rotation. Later rounds add the
-        remaining pairs. The part `rates` has the runs of `search`."""
+        """The runs of a part in the order in which they are trained: all configurations at one place, then at the
+        next. The part `rates` has the runs of `search`."""
         if part == RATES:
             yield from self.search()
             return
         rates, compared = self._rates(), self._plan.parts[part]
-        pairs = product(compared.seeds, range(compared.warm_starts))
-        for seed, number in sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % compared.warm_starts, pair[0])):
-            for task, configuration in product(compared.tasks, compared.configurations):
-                warm_start = self.warm_starts(task)[number]
-                run = self._study_run(Place(task, warm_start, seed), configuration, configuration.label)
-                yield run, rates.get(task, {}).get(configuration.rate_from or configuration.label)
+        for place, configuration in product(self._places(compared), compared.configurations):
+            run = self._study_run(place, configuration, configuration.label)
+            yield run, rates.get(place.task, {}).get(configuration.rate_from or configuration.label)
+
+    def _places(self, part: Part) -> Sequence[Place]:
+        """The places of a part. Without a list of them: each seed on each warm start. The first round then pairs each
+        seed with one warm start, in rotation, and later rounds add the remaining pairs."""
+        pairs = sorted(
+            product(part.seeds, range(part.warm_starts)),
+            key=lambda pair: ((pair[0] + pair[1]) % part.warm_starts, pair[0]),
+        )
+        return part.places or [
+            Place(task, self.warm_starts(task)[number], seed) for seed, number in pairs for task in part.tasks
+        ]
 
     def _study_run(self, place: Place, configuration: Configuration, label: str, is_search: bool = False) -> StudyRun:
         task, warm_start = self._task(place.task), place.warm_start
@@ -175,7 +187,7 @@ class Study:
         low, high = grid.index(tried[0]), grid.index(tried[-1])
         while True:
             tried = grid[low : high + 1]
-            runs = {rate: [self._success_of(run) for run in self._runs_at(task, label, rate)] for rate in tried}
+            runs = {rate: self._searched(task, label, rate) for rate in tried}
             if any(isnan(run.after) for rate in tried for run in runs[rate]):
                 return Choice(tried, None)
             highest, best = (self.best_of(runs, rule) for rule in ("best", self._plan.rates.rule))
@@ -199,17 +211,28 @@ class Study:
             return max(means, key=means.__getitem__)
         steady = [rate for rate, each in runs.items() if not any(run.after < run.before for run in each)] or [*runs]
         highest = max(steady, key=means.__getitem__)
-        ends = [run.after for run in runs[highest]]
-        error = stdev(ends) / sqrt(len(ends)) if len(ends) > 1 else 0.0
+        error = standard_error([run.after for run in runs[highest]])
         return next(rate for rate in steady if means[rate] >= means[highest] - error)
 
     def search_success(self, task: str, label: str) -> dict[float, RunSuccess]:
         """Mean success in the search by rate, for the rates tried."""
         means = {}
         for rate in self.choice(task, label).tried:
-            runs = [self._success_of(run) for run in self._runs_at(task, label, rate)]
+            runs = self._searched(task, label, rate)
             means[rate] = RunSuccess(fmean(run.before for run in runs), fmean(run.after for run in runs))
         return means
+
+    def gains_nothing(self, task: str, label: str, rate: float) -> bool:
+        """Whether the mean gain of a finished search at a rate is at most one standard error above 0."""
+        gains = [run.after - run.before for run in self._searched(task, label, rate)]
+        return fmean(gains) <= standard_error(gains)
+
+    def times_the_search(self, task: str, label: str) -> float:
+        """The rollouts of a configuration's run in the test, those of its run in the search being 1. Raises DataError
+        before its learning rate is chosen."""
+        (searched, *_) = self._runs_at(task, label, self.rate_of(task, label))
+        search, (test, *_) = self.config(searched, self.rate_of(task, label)), self.configs(task, label)
+        return test.budget.rollouts / search.budget.rollouts
 
     def rate_of(self, task: str, label: str) -> float:
         """The chosen rate of a configuration. Raises DataError before a rate is chosen."""
@@ -224,7 +247,7 @@ class Study:
 
         Raises DataError before writing if the gate is closed, or if a rate already written would change. Raises
         DataError after writing all other rates if a best rate is an end of the grid. The lowest is written if nothing
-        was gained at it, since a method that gains nothing loses less at every lower rate.
+        was gained at it (`gains_nothing`), since a method that gains nothing loses less at every lower rate.
         """
         self._check_gate()
         chosen, refused = self._rates(), []
@@ -232,8 +255,7 @@ class Study:
             tried, best = self.choice(task, label)
             if best is None:
                 continue
-            before, after = self.search_success(task, label)[best]
-            if best == tried[-1] or (best == tried[0] and not after <= before):
+            if best == tried[-1] or (best == tried[0] and not self.gains_nothing(task, label, best)):
                 refused.append(f"{task}/{label} at {best:g}")
             elif (written := chosen.setdefault(task, {}).setdefault(label, best)) != best:
                 raise DataError(
@@ -250,18 +272,18 @@ class Study:
             )
 
     def _check_gate(self) -> None:
-        """Raises DataError unless the gate's configuration has gained enough in its searches."""
+        """Raises DataError unless the gate's configuration has gained enough in its searches, at its best rate."""
         gate = self._plan.gate
         for task, label in self.searches():
             if gate is None or label != gate.configuration:
                 continue
-            best = self.choice(task, label).best
-            if best is None:
+            if self.choice(task, label).best is None:
                 raise DataError(f"the gate needs the search of {label} on {task}: run the part rates first.")
-            before, after = self.search_success(task, label)[best]
-            if not after - before >= gate.least:
+            gains = {rate: each.after - each.before for rate, each in self.search_success(task, label).items()}
+            best = max(gains, key=gains.__getitem__)
+            if not gains[best] >= gate.least:
                 raise DataError(
-                    f"the gate is closed: at {best:g} {label} gains {100 * (after - before):.1f} points on {task}, and "
+                    f"the gate is closed: at {best:g} {label} gains {100 * gains[best]:.1f} points on {task}, and "
                     f"{100 * gate.least:g} are needed. Nothing was written: plan other tasks or warm starts."
                 )
 
@@ -292,6 +314,9 @@ class Study:
         planned = {each.label: each for each in reversed(self._plan.configurations)}
         configuration = planned.get(label, Configuration(label, label))
         return [self._study_run(place, configuration, f"{label}_lr{rate:g}", is_search=True) for place in places]
+
+    def _searched(self, task: str, label: str, rate: float) -> list[RunSuccess]:
+        return [self._success_of(run) for run in self._runs_at(task, label, rate)]
 
     def _success_of(self, run: StudyRun) -> RunSuccess:
         """A run's mean success at the study's decoding."""

@@ -26,22 +26,24 @@ class Configuration:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Runs that are compared with each other."""
-
-    tasks: tuple[str, ...]  # names of the plan's `tasks`, or of configs/task/
-    warm_starts: int  # how many of each task's, from the first
-    seeds: tuple[int, ...]
-    configurations: tuple[Configuration, ...]
-
-
-@dataclass(frozen=True)
 class Place:
     """The task, warm start and seed of a run."""
 
     task: str
     warm_start: str
     seed: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs that are compared with each other. Each configuration runs at every place."""
+
+    tasks: tuple[str, ...]  # names of the plan's `tasks`, or of configs/task/
+    configurations: tuple[Configuration, ...]
+    warm_starts: int = 0  # how many of each task's, from the first
+    seeds: tuple[int, ...] = ()  # on each of these warm starts
+    places: tuple[Place, ...] = ()
+    """they replace warm_starts and seeds"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Gate:
     """What a configuration must gain in its search before the parts after the search may be trained."""
 
     configuration: str
-    least: float  # mean success after training minus that before it, at the chosen rate, on each task of its search
+    least: float  # mean success after training minus that before it, at the best of its rates, on each of its tasks
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,11 @@ def _problems_of_parts(plan: StudyPlan) -> Iterator[str]:
         for task in part.tasks:
             if (known := len(_warm_starts(plan, task))) < part.warm_starts:
                 yield f"{name}.warm_starts is {part.warm_starts}, and {task} has {known} of them."
+        if not part.places and not (part.warm_starts and part.seeds):
+            yield f"{name} has no run: give places, or warm_starts and seeds."
+        for place in part.places:
+            if place.task not in part.tasks or place.warm_start not in _warm_starts(plan, place.task):
+                yield f"{name}.places has {place.warm_start} of {place.task}: name its tasks and their warm starts."
     by_label = {each.label: each for _, each in _pairs(plan)}
     for _, each in _pairs(plan):
         if each != by_label[each.label]:

@@ -6,7 +6,8 @@ return's variance that turn k and later turns cause (`rtpo.toy.variance`). The r
 1. The noise of a method's gradient of turn k, exact GRPO's being 1, is `noise`.
 2. A method's speed is the mean of 1 / sqrt(noise) over turns. Weights are the shares of paths that reach each turn.
 3. Training shrinks the share of failures. Where exact GRPO multiplies it by q, a method of speed s multiplies it by
-   q^s. Exact GRPO's success before and after training is that of the search, at its chosen rate.
+   q^s, and in r times the rollouts by q^(r s). Exact GRPO's success before and after training is that of the search,
+   at its chosen rate; r is the rollouts of a run of the test over those of the search.
 4. A predicted range is the predicted difference plus or minus 5 points.
 """
 
@@ -111,10 +112,10 @@ def predict(study: Study, compared: Comparisons, comparison: Comparison) -> Pred
     rate on the task yet."""
     turns = measured_turns(study, comparison.task, compared.measured_turns[comparison.task])
     before, after = study.search_success(comparison.task, CONTROL)[study.rate_of(comparison.task, CONTROL)]
-    ends = []
+    shrinking, ends = ((1 - after) / (1 - before)) ** study.times_the_search(comparison.task, CONTROL), []
     for label in (comparison.configuration, comparison.against):
         algorithm = study.configs(comparison.task, label)[0].algorithm
-        ends.append(1 - (1 - before) * ((1 - after) / (1 - before)) ** speed(noise(algorithm, turns), turns))
+        ends.append(1 - (1 - before) * shrinking ** speed(noise(algorithm, turns), turns))
     gain = ends[0] - ends[1]
     return Prediction(comparison, round(gain - MARGIN, 3), round(gain + MARGIN, 3))
 

@@ -34,6 +34,7 @@ PLAN: dict[str, Any] = {
         "configurations": ["grpo_exact", "rtpo", "anchored_forks", "gigpo"],
     },
 }
+HALF = ["budget.rollouts=32"]
 COMPARED = {
     "measured_turns": {"toy_keys": "keys"},
     "family": [
@@ -111,6 +112,12 @@ def test_a_prediction_scales_what_exact_grpo_gained_in_the_search(folder: Path) 
     assert faster > 1
     expected = (1 - 0.8 * (0.6 / 0.8) ** faster) - 0.4
     assert (forks.low + forks.high) / 2 == pytest.approx(expected, abs=1e-3)
+    # a test of twice the search's rollouts
+    (plan.STUDIES / "made.yaml").write_text(yaml.safe_dump(PLAN | {"rates": PLAN["rates"] | {"settings": HALF}}))
+    forks = predict(load_study("made"), compared, compared.family[1])
+    expected = 0.8 * ((0.6 / 0.8) ** 2 - (0.6 / 0.8) ** (2 * faster))
+    assert (forks.low + forks.high) / 2 == pytest.approx(expected, abs=1e-3)
+    (plan.STUDIES / "made.yaml").write_text(yaml.safe_dump(PLAN))
 
     write_predictions(study)
     first = (folder / "predicted.json").read_bytes()
@@ -178,6 +185,15 @@ def test_an_outcome_that_was_not_evaluated_is_not_run(folder: Path) -> None:
     for row in gains_of.secondary("made").to_dict("records"):
         assert {row["Success, T = 0.6"], row["Success, greedy"]} == {"not run"}
         assert row["Runs that end below their start"] == "not run and not run"
+
+
+def test_runs_of_one_warm_start_and_seed_share_an_evaluation_before_training(folder: Path) -> None:
+    for start, seed in itertools.product(STARTS, (1, 2)):
+        write(folder, "grpo_exact", seed, before=4, after=SOLVED["grpo_exact"][seed - 1], start=start)
+        lines = answers("after", "sampled", shares(SOLVED["rtpo"][seed - 1]))
+        write_run(folder, "rtpo", seed, [step(1, 64, 0.4, [empty_update()])], lines, experiment=start)
+    below = gains_of.ended_below(gains_of.runs_of("made"))
+    assert below == {("toy_keys", "grpo_exact"): "0 of 8", ("toy_keys", "rtpo"): "4 of 8"}
 
 
 def test_a_comparison_of_the_family_counts_in_the_others_p_without_runs(folder: Path) -> None:

@@ -4,6 +4,7 @@ are chosen."""
 import json
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -20,9 +21,9 @@ from analysis.study.plan import STUDIES, RunSuccess, Study, load_study
 from analysis.study.predictions import comparisons_of, predict, read_predictions
 from experiments import study as study_command
 from experiments.study import missing, train_part
-from rtpo.errors import ConfigError, DataError
-from rtpo.run.config import PROJECT
-from rtpo.run.records import LINE_FILES
+from rtpo.errors import ConfigError, DataError, InfrastructureError, NonFinite
+from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.records import LINE_FILES, RunFolder
 from rtpo.run.stopping import StopRequest
 
 EVERY_30 = ("evaluation.every_rollouts=30", "samples_per_rollout=0")
@@ -99,6 +100,40 @@ def test_a_study_is_run_part_by_part_and_goes_on(
     assert control.runs[["ended_by", "optimizer_steps"]].iloc[0].tolist() == ["optimizer_steps", 2]
 
 
+def test_a_run_that_fails_does_not_keep_the_next_from_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, trained, tries = study_of(tmp_path), study_command.train, Counter[int]()
+
+    def fail_at_first(config: RunConfig, stop: StopRequest) -> RunFolder:
+        tries[config.seed] += 1
+        if (config.seed, tries[config.seed]) == (0, 1):
+            raise NonFinite("the loss is NaN")
+        return trained(config, stop)
+
+    monkeypatch.setattr(study_command, "train", fail_at_first)
+    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "learning_rates.json").write_text('{"toy_math": {"grpo": 5e-4}}')
+    first, second = (place for place, _ in study.planned("core"))
+    with pytest.raises(InfrastructureError, match=r"1 run failed \(toy_math/grpo-seed0\)"):
+        train_part(study, "core", StopRequest())
+    assert (study.is_finished(first), study.is_finished(second)) == (False, True)
+    train_part(study, "core", StopRequest())
+    assert study.is_finished(first)
+    assert tries == {0: 2, 1: 1}
+
+
+def test_a_part_with_places_runs_every_configuration_at_each(tmp_path: Path) -> None:
+    places = [
+        {"task": "toy_math", "warm_start": start, "seed": seed} for start, seed in (("toy_math_1", 7), ("toy_math", 3))
+    ]
+    core = {"tasks": ["toy_math"], "places": places, "configurations": ["grpo", "rtpo"]}
+    planned = [str(run) for run, _ in study_of(tmp_path, core=core).planned("core")]
+    assert planned == [
+        f"{start}-seed{seed}"
+        for start, seed in (("toy_math_1/grpo", 7), ("toy_math_1/rtpo", 7), ("toy_math/grpo", 3), ("toy_math/rtpo", 3))
+    ]
+
+
 GRID = {"grid": [1e-4, 2e-4, 5e-4, 1e-3], "begin": [2e-4, 5e-4], "seeds": [0, 1], "settings": []}
 TWO: dict[str, Any] = {
     "rates": GRID,
@@ -145,12 +180,16 @@ def test_the_mean_over_seeds_chooses_and_no_rate_at_an_edge(tmp_path: Path) -> N
         study.freeze()
 
 
-@pytest.mark.parametrize(("start", "is_written"), [(0.4, True), (0.5, True), (0.3, False)])
+@pytest.mark.parametrize(
+    ("starts", "is_written"),
+    [([0.4, 0.4], True), ([0.5, 0.5], True), ([0.3, 0.3], False), ([0.5, 0.2], True), ([0.2, 0.3], False)],
+)
 def test_the_lowest_rate_of_the_grid_is_for_a_configuration_that_gains_nothing_at_it(
-    start: float, is_written: bool, tmp_path: Path
+    starts: list[float], is_written: bool, tmp_path: Path
 ) -> None:
+    """Gains of −.1 and .2 are within one standard error of 0, and .2 and .1 are not."""
     study = study_of(tmp_path, **TWO | {"core": TWO["core"] | {"configurations": ["grpo"]}})
-    search_with(study, tmp_path, {1e-4: (start, 0.4), 2e-4: (start, 0.3), 5e-4: (start, 0.2)})
+    search_with(study, tmp_path, {1e-4: (starts, 0.4), 2e-4: (starts, 0.3), 5e-4: (starts, 0.2)})
     with nullcontext() if is_written else pytest.raises(DataError, match=r"an end of the grid.*at 0\.0001"):
         study.freeze()
     assert found_in(tmp_path) == ({"toy_math": {"grpo": 1e-4}} if is_written else {})
@@ -161,8 +200,9 @@ def test_behind_a_closed_gate_nothing_is_frozen(tmp_path: Path) -> None:
     study = study_of(tmp_path, **search, gate={"configuration": "grpo", "least": 0.3})
     with pytest.raises(DataError, match="the gate needs the search of grpo on toy_math"):
         study.freeze()
-    search_with(study, tmp_path, {1e-4: (0.2, 0.3), 2e-4: (0.2, 0.4), 5e-4: (0.2, 0.3)})
-    with pytest.raises(DataError, match=r"gate is closed: at 0\.0002 grpo gains 20\.0 points on toy_math, and 30"):
+    # the gate asks for a gain, the rule for success after training
+    search_with(study, tmp_path, {1e-4: (0.1, 0.3), 2e-4: (0.3, 0.4), 5e-4: (0.2, 0.3)})
+    with pytest.raises(DataError, match=r"gate is closed: at 0\.0001 grpo gains 20\.0 points on toy_math, and 30"):
         study.freeze()
     assert not (tmp_path / "toy" / "learning_rates.json").exists()
     study_of(tmp_path, **search, gate={"configuration": "grpo", "least": 0.2 - 1e-9}).freeze()
@@ -185,17 +225,24 @@ def test_a_steady_rate_is_the_lowest_of_the_best_that_let_no_run_end_below_its_s
     assert Study.best_of(runs, "steady") == steady
 
 
-def search_with(study: Study, tmp_path: Path, ends: dict[float, tuple[float, float]], label: str = "grpo") -> None:
-    """Made-up runs of a configuration's search until none is missing: by rate the success before and after training."""
+def search_with(
+    study: Study, tmp_path: Path, ends: Mapping[float, tuple[float | list[float], float]], label: str = "grpo"
+) -> None:
+    """Made-up runs of a configuration's search until none is missing: by rate the success before training, of all runs
+    or by seed, and after it."""
     while left := [
         (place, rate)
         for place, rate in study.search()
         if place.configuration.label == label and not study.folder(place).is_finished
     ]:
         for place, rate in left:
+            before, after = ends[rate]
             lines = [
                 line
-                for when, share in zip(("before", "after"), ends[rate], strict=True)
+                for when, share in (
+                    ("before", before[place.seed] if isinstance(before, list) else before),
+                    ("after", after),
+                )
                 for line in answers(when, "paper", {f"q{i}": [float(i < 10 * share)] for i in range(10)})
             ]
             write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
@@ -260,6 +307,9 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
         ({"configurations": [{"label": "grpo", "setings": []}]}, r"setings is not a field of Configuration"),
         ({"configurations": "grpo"}, r"core\.configurations is 'grpo'"),
         ({"configurations": None}, r"core\.configurations is"),
+        ({"seeds": []}, r"core has no run"),
+        ({"places": [{"task": "toy_math", "warm_start": "toy_math_9", "seed": 0}]}, r"core\.places has toy_math_9"),
+        ({"places": [{"task": "toy_keys", "warm_start": "toy_keys", "seed": 0}]}, r"core\.places has toy_keys of toy_"),
     ):
         with pytest.raises(ConfigError, match=said):
             study_of(tmp_path, core=TINY["core"] | changed)
