@@ -2,8 +2,8 @@
 advantage is multiplied by M, which measures how far earlier updates moved the policy on this chain.
 
 With `training_context=recorded` it is the official algorithm: each turn is trained in the context it was sampled in.
-With `flattened` it is SeeUPO as the RTPO paper describes it. A turn's update leaves out chains without this turn. The
-prompt's mean includes the chain's own return.
+With `flattened` it has the contexts that the RTPO paper describes. A turn's update leaves out chains without this
+turn. The prompt's mean includes the chain's own return.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The registry of algorithms: every module of PACKAGES with an `ALGORITHM`, under its file's name.
 
-The values of an algorithm's fields stand only in configs/algorithm/<name>.yaml.
+The values of an algorithm's fields stand in configs/algorithm/<name>.yaml. A task's file may replace `kl` and `trunks`.
 """
 
 from contextlib import nullcontext

@@ -182,7 +182,7 @@ class Turn:
     context_ids: c_k, exactly as the engine received them.
     output_ids:  u_k, exactly as sampled.
     logprobs:    [len(u_k)] log-probs of u_k under the engine, at the sampling temperature, in nats.
-    feedback_ids: the ids put between u_k and u_{k+1} in the next context; empty after the last turn.
+    feedback_ids: the ids put between u_k and u_{k+1} in the next context; empty after an answer and after turn K-1.
     top_logprobs: [len(u_k), n] largest log-probs at each position, if the rollout asked for them.
     """
 

@@ -207,7 +207,7 @@ class Harness(Protocol):
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """The fields that all algorithms have. Their values stand only in configs/algorithm/.
+    """The fields that all algorithms have. Their values stand in configs/algorithm/; a task's file may replace `kl`.
 
     name: name of the algorithm's file in rtpo/ or baselines/.
     label: this configuration's name in records and tables.

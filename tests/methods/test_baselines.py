@@ -14,6 +14,7 @@ from methods import TASKS, TRAINED, UngradableEnv, config_of, finished, one_step
 from scripted import CALL_1, always
 
 from rtpo.algorithms import PROJECT, configured, load_algorithm
+from rtpo.errors import ConfigError
 from rtpo.verbs import SequenceClip
 
 FIXED = {"anchored", "arpo", "gigpo", "grpo", "grpo_state_values", "gspo", "refuel", "seeupo", "tree_grpo"}
@@ -156,6 +157,20 @@ def test_fields_are_refused_beyond_their_limits_alone(name: str, settings: dict[
     """By the fields that the sentences begin with."""
     problems = load_algorithm(name).check(config_of(name, **settings))
     assert [problem.split()[0].removeprefix("algorithm.") for problem in problems] == named.split()
+
+
+def test_forks_need_a_turn_after_the_first_that_the_task_has() -> None:
+    count = load_algorithm("anchored").rollouts_per_task
+    for settings, last in (
+        ({"forks": 2, "fork_turn": "uniform"}, 1),
+        ({"forks": 2, "fork_turn": 3}, 3),
+        ({"forks": 0}, 0),
+    ):
+        config = config_of("anchored", **settings)
+        assert count(config, last + 1) == config.chains
+        if last:
+            with pytest.raises(ConfigError, match=r"algorithm\.fork"):
+                count(config, last)
 
 
 @pytest.mark.parametrize("name", TRAINED)
