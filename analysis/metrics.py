@@ -118,13 +118,15 @@ def _training_curves(frames: Frames) -> pd.DataFrame:
         sums = values.mul(weights, axis="index").groupby(key).sum(skipna=False)
         return sums.div(weights.groupby(key).sum(), axis="index")
 
+    totals = steps.groupby("run", sort=False)["rollouts"]
+    charged = totals.diff().fillna(steps["rollouts"])
     seconds = steps.filter(regex=f"^{SECONDS}").astype(float)
     curve = steps[["tasks"]].assign(
-        rollouts=steps.groupby("run", sort=False)["rollouts"].shift(fill_value=0),
+        rollouts=totals.shift(fill_value=0),
         success=steps["success"],
         mean_reward=steps["mean_reward"],
         residual=updates["residual"].astype(float).groupby(key).mean(),
-        rollout_tokens=steps["sampled_tokens"] / steps["sampled_rollouts"],
+        rollout_tokens=steps["sampled_tokens"] / charged,
         turn_tokens=steps["sampled_tokens"] / steps["sampled_turns"],
     )
     curve = (

@@ -9,13 +9,13 @@ in a crash are recorded as lost, not charged. The ledger counts tokens, turns, t
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from rtpo.core.names import counted
 from rtpo.errors import BudgetExceeded, DataError
-from rtpo.types import Boundary, Rollout, Task, ToolOutcome, TrainRow
+from rtpo.types import Boundary, Role, Rollout, Task, ToolOutcome, TrainRow
 
 ACTIVITIES = ("generate", "score", "update", "sync", "save", "evaluate")
 
@@ -272,20 +272,49 @@ class Ledger:
         return ledger
 
 
+class Began(NamedTuple):
+    """How a path that was sampled in pieces began: fields of its first piece."""
+
+    uid: str
+    role: Role
+    start_k: int
+    parent_uid: str | None
+
+
 class OpenPaths:
-    """A step's unfinished paths. The first continuation of such a path extends it; any other path is a new rollout."""
+    """A step's paths that are sampled in pieces. The first continuation of an unfinished path extends it; any other
+    path is a new rollout."""
 
     def __init__(self) -> None:
-        self._uids: set[str] = set()
+        self._began: dict[str, Began] = {}  # by the uid of each piece
+        self._unfinished: set[str] = set()
 
-    def new_rollouts(self, starts: Sequence[Task | Boundary], n: int) -> int:
-        """The number of new rollouts among n paths from each start. Continued paths are no longer open."""
-        continued = {s.rollout_uid for s in starts if isinstance(s, Boundary) and s.is_tip} & self._uids
-        self._uids -= continued
-        return n * len(starts) - len(continued)
+    def extend(self, starts: Sequence[Task | Boundary]) -> dict[int, str]:
+        """The uids of the unfinished paths that the first path from a start extends, by the start's place. They are
+        then no longer unfinished."""
+        extended = {}
+        for place, start in enumerate(starts):
+            if isinstance(start, Boundary) and start.is_tip and start.rollout_uid in self._unfinished:
+                self._unfinished.remove(start.rollout_uid)
+                extended[place] = start.rollout_uid
+        return extended
 
-    def add(self, rollouts: Iterable[Rollout]) -> None:
-        self._uids |= {rollout.uid for rollout in rollouts if rollout.tip is not None}
+    def add(self, rollouts: Sequence[Rollout], n: int, extended: Mapping[int, str]) -> list[Rollout]:
+        """Note n rollouts from each start. extended: what `extend` returned. Returns the whole path of each rollout,
+        with all its own turns, under the uid of its first piece."""
+        paths = []
+        for number, piece in enumerate(rollouts):
+            place, sample = divmod(number, n)
+            before = extended.get(place) if sample == 0 else None
+            parent = self._began.get(piece.parent_uid or "")
+            own = Began(piece.uid, piece.role, piece.start_k, parent.uid if parent else piece.parent_uid)
+            began = own if before is None else self._began[before]
+            if piece.tip is not None:
+                self._unfinished.add(piece.uid)
+            if piece.tip is not None or before is not None:
+                self._began[piece.uid] = began
+            paths.append(replace(piece, **began._asdict()))
+        return paths
 
 
 def _not_negative(verb: str, n: int) -> None:

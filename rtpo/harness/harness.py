@@ -115,7 +115,8 @@ class AgentHarness(StepNotes):
         else:
             prefix = f"{self._step}.{self._calls}"
             self._calls += 1
-            self.ledger.charge(self._open.new_rollouts(starts, n))
+            extended = self._open.extend(starts)
+            self.ledger.charge(n * len(starts) - len(extended))
         each_start: Sequence[Task | Boundary] = starts  # mypy would infer objects
         plans = [Plan(f"{prefix}.{i}.{j}", start, role, turns) for i, start in enumerate(each_start) for j in range(n)]
         prefilled = self._backend.prefilled_tokens
@@ -125,7 +126,7 @@ class AgentHarness(StepNotes):
             self.ledger.count_free(rollouts)
         else:
             self.ledger.count_prefilled(prefilled, self._backend.prefilled_tokens)
-            self._note_charged(rollouts, role)
+            self._note_charged(rollouts, role, self._open.add(rollouts, n, extended))
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(starts))]
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
@@ -228,15 +229,13 @@ class AgentHarness(StepNotes):
 
     # helpers
 
-    def _note_charged(self, rollouts: Sequence[Rollout], role: Role) -> None:
-        self._open.add(rollouts)
+    def _note_charged(self, rollouts: Sequence[Rollout], role: Role, paths: Sequence[Rollout]) -> None:
+        """paths: the whole path of each rollout."""
         self.ledger.count_rollouts(rollouts)
         self.step_log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
         self.step_log.keep(rollouts, self._samples)
         self.step_log.paths += [
-            diagnostics.path_line(self._step + 1, rollout)
-            for rollout in rollouts
-            if rollout.termination is not Termination.OPEN
+            diagnostics.path_line(self._step + 1, path) for path in paths if path.termination is not Termination.OPEN
         ]
 
     def _sample(

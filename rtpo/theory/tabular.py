@@ -141,7 +141,8 @@ class TabularHarness(StepNotes):
         rng = generator(self.seed, "free" if is_free else "rollout", self._step, self._calls[is_free])
         self._calls[is_free] += 1
         if not is_free:
-            self.ledger.charge(self._open.new_rollouts(all_starts, n))
+            extended = self._open.extend(all_starts)
+            self.ledger.charge(n * len(all_starts) - len(extended))
         paths = self._sample(all_starts, n, turns, rng)
         top = -np.sort(-self._engine_logprobs.astype(np.float32))[..., :top_logprobs] if top_logprobs else None
         rollouts = [
@@ -152,7 +153,7 @@ class TabularHarness(StepNotes):
         if is_free:
             self.ledger.count_free(rollouts)
         else:
-            self._open.add(rollouts)
+            self._open.add(rollouts, n, extended)
             self.ledger.count_rollouts(rollouts)
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(all_starts))]
 

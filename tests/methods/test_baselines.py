@@ -159,6 +159,21 @@ def test_fields_are_refused_beyond_their_limits_alone(name: str, settings: dict[
     assert [problem.split()[0].removeprefix("algorithm.") for problem in problems] == named.split()
 
 
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_path_is_one_line_of_the_records_with_all_its_own_turns(name: str) -> None:
+    """However many pieces it was sampled in."""
+    harness = one_step(config_of(name))
+    lines, ledger = harness.step_log.paths, harness.ledger
+    assert len(lines) == len({line["rollout"] for line in lines}) == ledger.rollouts
+    assert sum(line["generated_tokens"] for line in lines) == ledger.generated_tokens
+    assert sum(line["turns"] - line["start_k"] for line in lines) == ledger.turn_generations
+    by_uid = {line["rollout"]: line for line in lines}
+    for line in lines:
+        assert (line["parent"] is None) == (line["start_k"] == 0 and line["role"] in ("chain", "trunk"))
+        if line["parent"] is not None:
+            assert by_uid[line["parent"]]["turns"] >= line["start_k"]
+
+
 def test_forks_need_a_turn_after_the_first_that_the_task_has() -> None:
     count = load_algorithm("anchored").rollouts_per_task
     for settings, last in (
