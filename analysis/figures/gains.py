@@ -1,4 +1,4 @@
-"""The figure of docs/results/when.md: what each configuration gains over exact GRPO, by task."""
+"""The figure of docs/results/when.md: what each configuration of the studies gains over exact GRPO, by task."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,31 +10,31 @@ from analysis.looks import TASKS, styles, title_of
 from analysis.plots import TOY_SCALE
 from analysis.stats import Interval
 from analysis.study.gains import gains
-from analysis.study.predictions import CONTROL, read_predictions
+from analysis.study.predictions import CONTROL, PREDICTED, read_predictions
 from rtpo.run.config import PROJECT
 
-STUDY = "turns"
+STUDIES = ("textworld", "turns")
+"""those whose test has begun are shown"""
 WIDTH = 5.5
 """inches"""
-PREDICTED = "0.85"
+SHADE = "0.85"
 """the grey of a predicted range"""
 Range = tuple[float, float]
 
 
 def gain_figure() -> Figure:
     """A panel for each task and a row for each configuration, the largest gain on top."""
-    measured = gains(STUDY)
-    predicted = {each.comparison: (each.low, each.high) for each in read_predictions(PROJECT / "results" / STUDY)}
-    tasks = list(dict.fromkeys(each.task for each in measured))
-    rows = [gains_over_control(task) for task in tasks]
+    begun = [name for name in STUDIES if (PROJECT / "results" / name / PREDICTED).exists()]
+    tasks = [(name, task) for name in begun for task in dict.fromkeys(each.task for each in gains(name))]
+    rows = [gains_over_control(name, task) for name, task in tasks]
     heights = [len(row) + 0.5 for row in rows]
     figure = Figure(figsize=(WIDTH, 0.19 * sum(heights) + 1.2))
     panels = figure.subplots(len(tasks), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
-    for axes, task, shown in zip(panels, tasks, rows, strict=True):
+    for axes, (name, task), shown in zip(panels, tasks, rows, strict=True):
         bars = {
-            each.configuration: limits
-            for each, limits in predicted.items()
-            if (each.against, each.task) == (CONTROL, task)
+            each.comparison.configuration: (each.low, each.high)
+            for each in read_predictions(PROJECT / "results" / name)
+            if (each.comparison.against, each.comparison.task) == (CONTROL, task)
         }
         draw_gains(axes, shown, bars)
         axes.set_title(TASKS[task])
@@ -43,11 +43,11 @@ def gain_figure() -> Figure:
     return figure
 
 
-def gains_over_control(task: str) -> dict[str, Interval]:
-    """The gain over exact GRPO by configuration. A comparison in which exact GRPO comes first counts with the opposite
-    sign."""
+def gains_over_control(name: str, task: str) -> dict[str, Interval]:
+    """The gain over exact GRPO by configuration of a study. A comparison in which exact GRPO comes first counts with
+    the opposite sign."""
     shown = {}
-    for each, gain in gains(STUDY).items():
+    for each, gain in gains(name).items():
         value = gain.same_starts
         if (each.task, each.against) == (task, CONTROL):
             shown[each.configuration] = value
@@ -64,7 +64,7 @@ def draw_gains(axes: Axes, measured: Mapping[str, Interval], predicted: Mapping[
         gain, look = measured[label], looks[label]
         if label in predicted:
             low, high = predicted[label]
-            axes.barh(row, 100 * (high - low), left=100 * low, height=0.7, color=PREDICTED)
+            axes.barh(row, 100 * (high - low), left=100 * low, height=0.7, color=SHADE)
         axes.hlines(row, 100 * gain.low, 100 * gain.high, color=look.colour, linewidth=1.2)
         axes.plot(100 * gain.mean, row, marker=look.marker, color=look.colour, linestyle="")
     axes.axvline(0, color="0.5", linewidth=0.7)

@@ -56,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(plan, "PROJECT", tmp_path)
     monkeypatch.setattr(gains_of, "PROJECT", tmp_path)
     monkeypatch.setattr(figure_of_gains, "PROJECT", tmp_path)
-    monkeypatch.setattr(figure_of_gains, "STUDY", "made")
+    monkeypatch.setattr(figure_of_gains, "STUDIES", ("not_begun", "made"))
     monkeypatch.setattr(predictions, "FILE", studies / "comparisons.yaml")
     folder = tmp_path / "results" / "made"
     folder.mkdir(parents=True)
