@@ -66,7 +66,7 @@ class StepRow:
     generated_tokens: int  # total
     wall_seconds: float  # total
     seconds_evaluate: float  # total
-    sampled_rollouts: int | None  # in this step, like sampled_turns and sampled_tokens
+    sampled_rollouts: int | None  # in this step, like the next two; each piece of a path counts
     sampled_turns: int | None
     sampled_tokens: int | None
     success_rollouts: int | None = None  # graded rollouts among the step's first paths

@@ -6,13 +6,13 @@
     python experiments/study.py turns core        a part of the plan: its main configurations
     python experiments/study.py turns missing     list the runs that are missing
 
-A run that fails does not keep the next from running. To resume a part, give the same command again. Several processes
-can share a part, ideally one on each core: each takes runs that no other process holds. Records go to
-results/<study>/<warm start>/, or <task>_<warm start>/ for a task that the plan defines. Folders of the part `rates`
-begin with `rates_`. `freeze` writes the chosen rates to results/<study>/learning_rates.json, and the predictions beside
-them, unless the plan's gate is closed. Parts other than `rates` run only after that, and only configurations with a
-chosen rate. If the best rate of a search is the lowest or highest tried, `rates` also runs the next one beyond it.
---results FOLDER repeats a part in another folder, at the same rates.
+A run that fails by its numbers or its engine does not keep the next from running. To resume a part, give the same
+command again. Several processes can share a part, ideally one on each core: each takes runs that no other process
+holds. Records go to results/<study>/<warm start>/, or <task>_<warm start>/ for a task that the plan defines. Folders of
+the part `rates` begin with `rates_`. `freeze` writes the chosen rates to results/<study>/learning_rates.json, and the
+predictions beside them, unless the plan's gate is closed. Parts other than `rates` run only after that, and only
+configurations with a chosen rate. If the best rate of a search is the lowest or highest tried, `rates` also runs the
+next one beyond it. --results FOLDER repeats a part in another folder, at the same rates.
 """
 
 import sys
@@ -73,6 +73,8 @@ def train_part(
         except FolderInUse:
             continue
         except FAILURES as error:
+            if stop.reason:
+                raise
             print(f"{run} failed, going on with the next: {error}", file=sys.stderr, flush=True)
             failed.append(str(run))
             continue

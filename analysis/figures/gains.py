@@ -14,7 +14,7 @@ from analysis.study.predictions import CONTROL, PREDICTED, read_predictions
 from rtpo.run.config import PROJECT
 
 STUDIES = ("textworld", "turns")
-"""those whose test has begun are shown"""
+"""a study is shown once its predictions are written, with the comparisons that have enough pairs to be judged"""
 WIDTH = 5.5
 """inches"""
 SHADE = "0.85"
@@ -26,11 +26,11 @@ def gain_figure() -> Figure:
     """A panel for each task and a row for each configuration, the largest gain on top."""
     begun = [name for name in STUDIES if (PROJECT / "results" / name / PREDICTED).exists()]
     tasks = [(name, task) for name in begun for task in dict.fromkeys(each.task for each in gains(name))]
-    rows = [gains_over_control(name, task) for name, task in tasks]
-    heights = [len(row) + 0.5 for row in rows]
+    rows = {place: row for place in tasks if (row := gains_over_control(*place))}
+    heights = [len(row) + 0.5 for row in rows.values()]
     figure = Figure(figsize=(WIDTH, 0.19 * sum(heights) + 1.2))
-    panels = figure.subplots(len(tasks), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
-    for axes, (name, task), shown in zip(panels, tasks, rows, strict=True):
+    panels = figure.subplots(len(rows), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+    for axes, ((name, task), shown) in zip(panels, rows.items(), strict=True):
         bars = {
             each.comparison.configuration: (each.low, each.high)
             for each in read_predictions(PROJECT / "results" / name)
@@ -44,10 +44,12 @@ def gain_figure() -> Figure:
 
 
 def gains_over_control(name: str, task: str) -> dict[str, Interval]:
-    """The gain over exact GRPO by configuration of a study. A comparison in which exact GRPO comes first counts with
-    the opposite sign."""
+    """The gain over exact GRPO by configuration of a study, where it is judged. A comparison in which exact GRPO comes
+    first counts with the opposite sign."""
     shown = {}
     for each, gain in gains(name).items():
+        if not gain.is_judged:
+            continue
         value = gain.same_starts
         if (each.task, each.against) == (task, CONTROL):
             shown[each.configuration] = value

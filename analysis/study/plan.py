@@ -223,9 +223,10 @@ class Study:
         return means
 
     def gains_nothing(self, task: str, label: str, rate: float) -> bool:
-        """Whether the mean gain of a finished search at a rate is at most one standard error above 0."""
+        """Whether the mean gain of a finished search at a rate is at most one standard error above 0. False without
+        evaluations before training."""
         gains = [run.after - run.before for run in self._searched(task, label, rate)]
-        return fmean(gains) <= standard_error(gains)
+        return not any(map(isnan, gains)) and fmean(gains) <= standard_error(gains)
 
     def times_the_search(self, task: str, label: str) -> float:
         """The rollouts of a configuration's run in the test, those of its run in the search being 1. Raises DataError

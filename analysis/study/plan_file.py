@@ -150,11 +150,14 @@ def _problems_of_parts(plan: StudyPlan) -> Iterator[str]:
         for task in part.tasks:
             if (known := len(_warm_starts(plan, task))) < part.warm_starts:
                 yield f"{name}.warm_starts is {part.warm_starts}, and {task} has {known} of them."
-        if not part.places and not (part.warm_starts and part.seeds):
-            yield f"{name} has no run: give places, or warm_starts and seeds."
+        if bool(part.places) == bool(part.warm_starts and part.seeds):
+            yield f"{name} has no run, or two lists of runs: give places, or warm_starts and seeds."
+        places = {*part.places}
+        if places and (len(places) < len(part.places) or {place.task for place in places} != {*part.tasks}):
+            yield f"{name}.places must have each place once, and those of {', '.join(part.tasks)} alone."
         for place in part.places:
-            if place.task not in part.tasks or place.warm_start not in _warm_starts(plan, place.task):
-                yield f"{name}.places has {place.warm_start} of {place.task}: name its tasks and their warm starts."
+            if place.warm_start not in (names := _warm_starts(plan, place.task)):
+                yield f"{name}.places has the warm start {place.warm_start}: {nearest(place.warm_start, names)}."
     by_label = {each.label: each for _, each in _pairs(plan)}
     for _, each in _pairs(plan):
         if each != by_label[each.label]:

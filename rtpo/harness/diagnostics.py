@@ -46,7 +46,8 @@ def outcome(rewards: Sequence[float]) -> dict[str, float | None]:
 
 
 def path_facts(step: int, rollout: Rollout) -> dict[str, Any]:
-    """The fields that paths.jsonl and rollouts.jsonl share: a path's uid, where it was forked, how it ended."""
+    """The fields that paths.jsonl and rollouts.jsonl share: the uid of a path, or of a piece of it, where it was
+    forked, how it ended."""
     return {
         "step": step,
         "rollout": rollout.uid,

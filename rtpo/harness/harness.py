@@ -29,7 +29,7 @@ from rtpo.harness.step_log import StepLog, Trained  # noqa: F401  earlier saves 
 from rtpo.types import Boundary, Floats, Group, Role, Rollout, Task, Termination, TrainRow
 from rtpo.verbs import Loss, Update
 
-SAVED = ("policy_version", "_calls", "_open", "step_log", "_step", "_budget_share", "numbers", "_state_json")
+SAVED = ("policy_version", "_calls", "_pieces", "step_log", "_step", "_budget_share", "numbers", "_state_json")
 """attributes of the harness that a save holds"""
 CHECKED_ROWS = 64
 """most rows of a group that `check_trees` compares"""
@@ -76,7 +76,7 @@ class AgentHarness(StepNotes):
         self.policy_version = 0
         self._engine_version = -1
         self._calls = 0
-        self._open = OpenPaths()
+        self._pieces = OpenPaths()
         self.step_log = StepLog()
 
     # one step
@@ -84,7 +84,7 @@ class AgentHarness(StepNotes):
     def begin_step(self, step: int, reservation: int) -> None:
         """Reserve the step's worst case and start its log."""
         self.ledger.reserve(reservation)
-        self._calls, self._open = 0, OpenPaths()
+        self._calls, self._pieces = 0, OpenPaths()
         self.step_log = StepLog()
         self._open_notes(step, self.ledger.share)
 
@@ -115,7 +115,7 @@ class AgentHarness(StepNotes):
         else:
             prefix = f"{self._step}.{self._calls}"
             self._calls += 1
-            extended = self._open.extend(starts)
+            extended = self._pieces.extend(starts)
             self.ledger.charge(n * len(starts) - len(extended))
         each_start: Sequence[Task | Boundary] = starts  # mypy would infer objects
         plans = [Plan(f"{prefix}.{i}.{j}", start, role, turns) for i, start in enumerate(each_start) for j in range(n)]
@@ -126,7 +126,7 @@ class AgentHarness(StepNotes):
             self.ledger.count_free(rollouts)
         else:
             self.ledger.count_prefilled(prefilled, self._backend.prefilled_tokens)
-            self._note_charged(rollouts, role, self._open.add(rollouts, n, extended))
+            self._note_charged(rollouts, role, self._pieces.add(rollouts, n, extended))
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(starts))]
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:

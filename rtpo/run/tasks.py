@@ -63,8 +63,8 @@ def _check_prepared(file: Path) -> None:
 
 def take(tasks: Sequence[Task], start: int, count: int, seed: int) -> list[Task]:
     """Tasks `start` to `start + count` of the endless stream in which each epoch is a new permutation of the tasks.
-    Across the end of an epoch they may hold a task twice. Methods then compare the returns of each copy's paths by
-    themselves, and the records count both copies as one group."""
+    Across the end of an epoch they may hold a task twice. Methods that group paths by prompt then have a group for each
+    copy, which the records count as one. RTPO with `pool_s0` has one group for both."""
     chosen = []
     for position in range(start, start + count):
         epoch, index = divmod(position, len(tasks))

@@ -195,6 +195,13 @@ def test_the_lowest_rate_of_the_grid_is_for_a_configuration_that_gains_nothing_a
     assert found_in(tmp_path) == ({"toy_math": {"grpo": 1e-4}} if is_written else {})
 
 
+def test_without_evaluations_before_training_no_rate_at_an_edge_is_chosen(tmp_path: Path) -> None:
+    study = study_of(tmp_path, **TWO | {"core": TWO["core"] | {"configurations": ["grpo"]}})
+    finish(study, tmp_path, {"grpo": {1e-4: [0.4, 0.4], 2e-4: [0.3, 0.3], 5e-4: [0.2, 0.2]}})
+    with pytest.raises(DataError, match=r"an end of the grid.*at 0\.0001"):
+        study.freeze()
+
+
 def test_behind_a_closed_gate_nothing_is_frozen(tmp_path: Path) -> None:
     search = TWO | {"core": TWO["core"] | {"configurations": ["grpo"]}, "rates": GRID | {"seeds": [0]}}
     study = study_of(tmp_path, **search, gate={"configuration": "grpo", "least": 0.3})
@@ -308,8 +315,19 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
         ({"configurations": "grpo"}, r"core\.configurations is 'grpo'"),
         ({"configurations": None}, r"core\.configurations is"),
         ({"seeds": []}, r"core has no run"),
-        ({"places": [{"task": "toy_math", "warm_start": "toy_math_9", "seed": 0}]}, r"core\.places has toy_math_9"),
-        ({"places": [{"task": "toy_keys", "warm_start": "toy_keys", "seed": 0}]}, r"core\.places has toy_keys of toy_"),
+        (
+            {"seeds": [], "places": [{"task": "toy_math", "warm_start": "toy_math_9", "seed": 0}]},
+            r"core\.places has.*_9",
+        ),
+        ({"places": [{"task": "toy_math", "warm_start": "toy_math", "seed": 0}]}, r"core has.*two lists"),
+        (
+            {"seeds": [], "places": [{"task": "toy_math", "warm_start": "toy_math", "seed": 0}] * 2},
+            r"core\.places.*once",
+        ),
+        (
+            {"seeds": [], "places": [{"task": "toy_keys", "warm_start": "toy_keys", "seed": 0}]},
+            r"core\.places.*toy_math",
+        ),
     ):
         with pytest.raises(ConfigError, match=said):
             study_of(tmp_path, core=TINY["core"] | changed)

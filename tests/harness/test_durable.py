@@ -78,6 +78,7 @@ def outcome(harness: RecordingHarness) -> dict[str, Any]:
     return {
         "rollouts": [sample_line(0, rollout, log.trained) for rollout in log.samples],
         "logprobs": [turn.logprobs.tolist() for r in log.samples for turn in r.own_turns],
+        "paths": log.paths,
         "calls": log.rollouts,
         "updates": log.updates,
         "notes": (log.numbers, harness.state),
