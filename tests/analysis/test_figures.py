@@ -14,6 +14,7 @@ from analysis.figures.runs import run_figure, training_figure
 from analysis.load import experiment, groups, keep, load
 from analysis.looks import FILE, LOOKS, read_looks, styles
 from analysis.make_figures import main
+from analysis.metrics import training_curve
 from analysis.plots import is_stale, save
 from analysis.stats import wilson
 from rtpo.errors import ConfigError, DataError
@@ -32,6 +33,15 @@ def write_curves(results: Path, label: str, task: str, kl: float = 0.1, count: i
 def test_the_committed_pictures_show_the_numbers_of_the_committed_records() -> None:
     """Of the reference runs, the toy main table and the study of when RTPO pays."""
     assert main(["--check"]) == 0
+
+
+def test_tokens_a_path_are_those_of_all_its_pieces(tmp_path: Path) -> None:
+    """A call samples the next piece of each path: three pieces of one turn and 5 tokens each."""
+    call = {"rollouts": 4, "turns": 4, "generated_tokens": 20, "graded": 0, "terminations": {}, "success": None}
+    steps = [step(place, 4 * place, None, [update(10, 0.1, 0.5)]) | {"rollout_calls": [call] * 3} for place in (1, 2)]
+    write_run(tmp_path, "arpo", 0, steps, answers("after", "sampled", {"q": [1.0]}))
+    curve = training_curve(experiment(tmp_path, "quickstart"))
+    assert curve[["rollout_tokens", "turn_tokens"]].to_numpy().tolist() == [[15, 5], [15, 5]]
 
 
 def test_at_the_papers_scale_lines_are_in_its_units_with_its_readings(tmp_path: Path) -> None:
