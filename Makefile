@@ -25,7 +25,7 @@ quickstart-lm: $(VENV)/lm
 	$(RUN) experiments/prepare_model.py --adapter quests_3
 	$(RUN) experiments/quickstart.py task=textworld
 
-# the main table at toy size: every method, both tasks, three seeds; then its tables. In results/ all runs are finished:
+# the main table at toy size: its methods, both tasks, three seeds; then its tables. In results/ all runs are finished:
 # make main-table SETTINGS=results=outputs/trial                              trains them all again
 # make main-table SETTINGS="results=outputs/trial budget.rollouts=512"        at a small budget
 main-table: $(VENV)/made

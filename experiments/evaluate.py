@@ -3,7 +3,7 @@
     python experiments/evaluate.py checkpoint=results/EXPERIMENT/RUN 'benchmarks=[math500,aime24]'
     python experiments/evaluate.py checkpoint=models/Qwen3-8B machine=a100x8 'benchmarks=[2wiki]'
     python experiments/evaluate.py checkpoint=http://127.0.0.1:8000/v1 endpoint.model=Qwen3-8B \\
-        endpoint.tokenizer=/models/Qwen3-8B 'benchmarks=[math500]'
+        endpoint.tokenizer=models/Qwen3-8B 'benchmarks=[math500]'
 
 Every field can be set like this. The common ones, with their defaults:
 
