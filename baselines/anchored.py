@@ -13,10 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from baselines.grpo import GRPOConfig, chain_rows
+from baselines.grpo import GRPOConfig, chain_rows, rollouts_per_task
 from baselines.grpo import check as check_grpo
 from rtpo.credit import group_scale
-from rtpo.errors import ConfigError
 from rtpo.types import Boundary, Group, Role, Rollout, Task
 from rtpo.verbs import Algorithm, Harness
 
@@ -135,18 +134,6 @@ def baselines(path: Rollout, group: Sequence[Rollout], config: AnchoredConfig) -
         else:
             return [path.reward] * len(path.turns)
     return values
-
-
-def rollouts_per_task(config: AnchoredConfig, max_turns: int) -> int:
-    """The chains. Raises ConfigError if there are forks and no turn at which they can start."""
-    last = max_turns - 1
-    if config.forks and last < 1:
-        raise ConfigError(f"algorithm.forks is {config.forks} and K is {max_turns}: forks need a turn after the first.")
-    if config.forks and isinstance(config.fork_turn, int) and config.fork_turn > last:
-        raise ConfigError(
-            f"algorithm.fork_turn is {config.fork_turn}, and the last turn is {last}: no fork would start."
-        )
-    return config.chains
 
 
 def check(config: AnchoredConfig) -> list[str]:

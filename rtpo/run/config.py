@@ -317,6 +317,10 @@ def _problems(run: RunConfig) -> Iterator[str]:
     if sync_kl is not None and OmegaConf.select(OmegaConf.create(run.verl), key, default=True):
         values = f"algorithm.sync_kl is {sync_kl} and verl.{key} true"
         yield f"{values}: the engine wakes at a synchronisation, which sync_kl may skip; set one to null or false."
+    forks, turn, last = getattr(config, "forks", 0), getattr(config, "fork_turn", None), run.task.max_turns - 1
+    if forks and (last < 1 or (isinstance(turn, int) and turn > last)):
+        values = f"algorithm.forks is {forks}, algorithm.fork_turn {turn} and the task's last turn {last}"
+        yield f"{values}: no fork could begin; use an earlier turn, or no forks."
     yield from descriptor.check(config)
     if run.task.train.count is not None and budget.tasks_per_step > run.task.train.count:
         values = f"budget.tasks_per_step is {budget.tasks_per_step} and task.train.count {run.task.train.count}"

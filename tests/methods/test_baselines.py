@@ -14,7 +14,6 @@ from methods import TASKS, TRAINED, UngradableEnv, config_of, finished, one_step
 from scripted import CALL_1, always
 
 from rtpo.algorithms import PROJECT, configured, load_algorithm
-from rtpo.errors import ConfigError
 from rtpo.verbs import SequenceClip
 
 FIXED = {"anchored", "arpo", "gigpo", "grpo", "grpo_state_values", "gspo", "refuel", "seeupo", "tree_grpo"}
@@ -172,20 +171,6 @@ def test_a_path_is_one_line_of_the_records_with_all_its_own_turns(name: str) -> 
         assert (line["parent"] is None) == (line["start_k"] == 0 and line["role"] in ("chain", "trunk"))
         if line["parent"] is not None:
             assert by_uid[line["parent"]]["turns"] >= line["start_k"]
-
-
-def test_forks_need_a_turn_after_the_first_that_the_task_has() -> None:
-    count = load_algorithm("anchored").rollouts_per_task
-    for settings, last in (
-        ({"forks": 2, "fork_turn": "uniform"}, 1),
-        ({"forks": 2, "fork_turn": 3}, 3),
-        ({"forks": 0}, 0),
-    ):
-        config = config_of("anchored", **settings)
-        assert count(config, last + 1) == config.chains
-        if last:
-            with pytest.raises(ConfigError, match=r"algorithm\.fork"):
-                count(config, last)
 
 
 @pytest.mark.parametrize("name", TRAINED)

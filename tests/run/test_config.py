@@ -87,6 +87,8 @@ NAMED = f"""
     algorithm=grpo algorithm.chain=4 : algorithm.chain algorithm.chains
     algorithm.label=ünï : 'algorithm.label=ünï' quote
     algorithm=grpo budget.rollouts=15 : budget.rollouts
+    algorithm=anchored_forks algorithm.fork_turn=3 : algorithm.fork_turn last turn 2
+    algorithm=anchored_forks task.max_turns=1 : algorithm.forks last turn 0
     task=math_paper data=a.jsonl : data
     deterministic=true budget.seconds=60 : deterministic
     deterministic=true profile=a100x8 : deterministic
@@ -120,6 +122,8 @@ def test_what_the_refused_is_next_to_is_taken() -> None:
         *(f"profile=a100x8 algorithm=arpo algorithm.top_logprobs=30 {most}={count}" for count in (30, -1)),
         f"profile=a100x8 {most}=0",
         "budget.rollouts=0",
+        "algorithm=anchored_forks algorithm.fork_turn=2",
+        "algorithm=anchored_forks algorithm.forks=0 task.max_turns=1",
         "profile.logical_cpus=4",
         f"++{VERL}.actor.optim.lr_warmup_steps_ratio=0 {VERL}.actor.optim.total_training_steps=60 "
         "budget.optimizer_steps=70",
