@@ -47,6 +47,8 @@ def test_a_run_on_text_games_goes_on_after_a_stop_to_the_same_weights(
     games, other = (file_of("quests", place) for place in range(2))
     overrides = (
         *("task=textworld", "profile=laptop_lm", "profile.precision=fp32", f"model.path={model}", "deterministic=true"),
+        # other tests run beside it, for which two threads would wait
+        "profile.threads=1",
         *(f"data={games}", f"task.held_out.file={other}", "task.held_out.count=1", "evaluation.greedy=false"),
         *("task.max_prompt_tokens=2048", "task.max_turn_tokens=4", "task.max_context_tokens=4096"),
         *("task.max_turns=2", "budget.tasks_per_step=1", "samples_per_rollout=2", "evaluation.before=false"),
