@@ -319,12 +319,10 @@ def _problems(run: RunConfig) -> Iterator[str]:
         yield f"{values}: the engine wakes at a synchronisation, which sync_kl may skip; set one to null or false."
     forks, turn, last = getattr(config, "forks", 0), getattr(config, "fork_turn", None), run.task.max_turns - 1
     if forks and (last < 1 or (isinstance(turn, int) and turn > last)):
-        values = f"algorithm.forks is {forks}, algorithm.fork_turn {turn} and the task's last turn {last}"
-        yield f"{values}: no fork could begin; use an earlier turn, or no forks."
+        yield f"algorithm.fork_turn is {turn}, and the last turn is {last}: no fork could begin; use algorithm.forks=0."
     yield from descriptor.check(config)
-    if run.task.train.count is not None and budget.tasks_per_step > run.task.train.count:
-        values = f"budget.tasks_per_step is {budget.tasks_per_step} and task.train.count {run.task.train.count}"
-        yield f"{values}: a step would hold a task twice."
+    if (count := run.task.train.count) is not None and budget.tasks_per_step > count:
+        yield f"budget.tasks_per_step is {budget.tasks_per_step} and task.train.count {count}: tasks would come twice."
 
 
 def _budget_problems(run: RunConfig) -> Iterator[str]:
