@@ -150,7 +150,10 @@ def _problems_of_parts(plan: StudyPlan) -> Iterator[str]:
         for task in part.tasks:
             if (known := len(_warm_starts(plan, task))) < part.warm_starts:
                 yield f"{name}.warm_starts is {part.warm_starts}, and {task} has {known} of them."
-        if bool(part.places) == bool(part.warm_starts and part.seeds):
+        if (bool(part.places), bool(part.warm_starts), bool(part.seeds)) not in (
+            (True, False, False),
+            (False, True, True),
+        ):
             yield f"{name} has no run, or two lists of runs: give places, or warm_starts and seeds."
         places = {*part.places}
         if places and (len(places) < len(part.places) or {place.task for place in places} != {*part.tasks}):

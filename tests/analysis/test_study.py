@@ -298,6 +298,9 @@ def test_a_configuration_trains_at_the_rate_of_another_without_a_search(tmp_path
         study_of(tmp_path, controls=TINY["controls"] | {"tasks": ["toy_knowledge"], "configurations": [shared]})
 
 
+NO_PRODUCT: dict[str, Any] = {"warm_starts": 0, "seeds": []}
+
+
 def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"rates\.begin"):
         study_of(tmp_path, rates=GRID | {"begin": [1e-4, 5e-4]})
@@ -309,17 +312,18 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
         ({"configurations": "grpo"}, r"core\.configurations is 'grpo'"),
         ({"configurations": None}, r"core\.configurations is"),
         ({"seeds": []}, r"core has no run"),
+        ({"warm_starts": 0}, r"core has no run"),
         (
-            {"seeds": [], "places": [{"task": "toy_math", "warm_start": "toy_math_9", "seed": 0}]},
+            {**NO_PRODUCT, "places": [{"task": "toy_math", "warm_start": "toy_math_9", "seed": 0}]},
             r"core\.places has.*_9",
         ),
         ({"places": [{"task": "toy_math", "warm_start": "toy_math", "seed": 0}]}, r"core has.*two lists"),
         (
-            {"seeds": [], "places": [{"task": "toy_math", "warm_start": "toy_math", "seed": 0}] * 2},
+            {**NO_PRODUCT, "places": [{"task": "toy_math", "warm_start": "toy_math", "seed": 0}] * 2},
             r"core\.places.*once",
         ),
         (
-            {"seeds": [], "places": [{"task": "toy_keys", "warm_start": "toy_keys", "seed": 0}]},
+            {**NO_PRODUCT, "places": [{"task": "toy_keys", "warm_start": "toy_keys", "seed": 0}]},
             r"core\.places.*toy_math",
         ),
     ):
