@@ -15,6 +15,8 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
+from analysis.columns import COLUMNS
+from analysis.load import load_run, read_parquet
 from analysis.paper.records import config_file
 from analysis.study.plan import STUDIES, load_study
 from experiments import quickstart
@@ -50,9 +52,23 @@ def test_every_folder_of_runs_is_checked_here() -> None:
 
 
 def test_the_reference_runs() -> None:
-    """Those of the quickstart's command, as frames and as folders."""
+    """Those of the quickstart's command."""
     planned = {run.label: run.as_dict() for run in quickstart.configurations(["experiment_name=reference"])}
     check(kept("reference"), lambda run: planned[run.partition("/")[2].rpartition("-seed")[0]])
+
+
+def test_the_folders_of_reference_runs_hold_what_their_frames_do() -> None:
+    """In the columns of both: frames that were kept earlier lack later ones. A frame names no folder."""
+    kept, folders = read_parquet(RESULTS / "reference"), sorted((RESULTS / "reference").glob("*-seed*"))
+    assert folders
+    for folder in folders:
+        own = load_run(folder)
+        pairs = [(getattr(own, name), getattr(kept.select(own.names), name)) for name in COLUMNS]
+        for of_folder, of_frame in pairs:
+            both = sorted((set(of_folder) & set(of_frame)) - {"folder"})
+            assert "run" in both
+            whole, frame = (each[both].reset_index(drop=True) for each in (of_folder, of_frame))
+            pd.testing.assert_frame_equal(whole, frame, check_dtype=False)
 
 
 def test_the_runs_of_a_language_model() -> None:

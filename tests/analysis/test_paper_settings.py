@@ -140,7 +140,7 @@ def test_elements_have_what_the_paper_prints(row: PaperSetting) -> None:
 
 
 def test_rows_name_their_sections_and_tables() -> None:
-    """Each title and table is one of the paper's, and no table that prints a setting is without a row."""
+    """Each title and table is one of the paper's, and none of these tables is without a row."""
     sources = {row.source.partition(" (")[0] for row in paper_settings()}
     tables = {source.removeprefix("tab:") for source in sources if source.startswith("tab:")}
     assert tables == TABLES

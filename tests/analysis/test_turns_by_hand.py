@@ -1,14 +1,13 @@
 """The numbers of docs/results/when.md, computed anew from the kept runs by pandas and scipy alone."""
 
 import json
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from by_hand import half_width
+from by_hand import half_width, numbers, table_of
 from scipy import stats
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -38,36 +37,31 @@ def computed(compared: dict[str, str]) -> list[float]:
     return [len(table), *(100 * (mean + sign * half) for mean, half in both for sign in (0, -1, 1))]
 
 
-def shown(heading: str) -> list[dict[str, str]]:
-    """The rows of the first table under a heading of the page."""
-    section = (PROJECT / "docs" / "results" / "when.md").read_text().replace("−", "-").partition(f"\n## {heading}\n")[2]
-    lines = [line.strip("| ").split(" | ") for line in section.partition("\n## ")[0].splitlines() if line[:1] == "|"]
-    head, _, *rows = [[text.strip() for text in line] for line in lines]
-    assert rows
-    return [dict(zip(head, row, strict=True)) for row in rows]
+def shown(table: str) -> list[dict[str, str]]:
+    return table_of(PROJECT / "docs" / "results" / "when.md", f"study.gains.{table} turns")
 
 
-def numbers(row: dict[str, str]) -> list[float]:
-    return list(map(float, re.findall(r"[-+]?\d+(?:\.\d+)?", " ".join(row[column] for column in COLUMNS))))
+def cells(row: dict[str, str]) -> list[float]:
+    return numbers(" ".join(row[column] for column in COLUMNS))
 
 
 def test_the_page_shows_what_the_kept_runs_say() -> None:
     compared: list[dict[str, Any]] = [each["comparison"] for each in json.loads((STUDY / "predicted.json").read_text())]
-    for each, row in zip(compared, shown("The family"), strict=True):
-        assert numbers(row) == pytest.approx(computed(each), abs=0.051), each
+    for each, row in zip(compared, shown("family"), strict=True):
+        assert cells(row) == pytest.approx(computed(each), abs=0.051), each
     judged = [{each["configuration"], each["against"], each["task"]} for each in compared]
     labels = success("sampled", "after").index.droplevel(["start", "seed", "question"]).unique()
     others = [
         (label, task) for task, label in labels if {label, "grpo_exact", task} not in [*judged, {"grpo_exact", task}]
     ]
     expected = [computed({"configuration": label, "against": "grpo_exact", "task": task}) for label, task in others]
-    assert sorted(map(numbers, shown("Exploratory"))) == [pytest.approx(each, abs=0.051) for each in sorted(expected)]
+    assert sorted(map(cells, shown("exploratory"))) == [pytest.approx(each, abs=0.051) for each in sorted(expected)]
 
 
 def test_as_many_runs_end_below_their_start_as_the_page_says() -> None:
     before, after = (success("sampled", when).groupby(level=[0, 1, 2, 3]).mean() for when in ("before", "after"))
     is_below = (after < before).groupby(level=[0, 2]).sum()
     compared = [each["comparison"] for each in json.loads((STUDY / "predicted.json").read_text())]
-    for each, row in zip(compared, shown("Other outcomes"), strict=True):
+    for each, row in zip(compared, shown("secondary"), strict=True):
         counts = [int(text.split(" of ")[0]) for text in row["Runs that end below their start"].split(" and ")]
         assert counts == [is_below[each["task"], each[side]] for side in ("configuration", "against")]

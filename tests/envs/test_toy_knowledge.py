@@ -1,29 +1,22 @@
 """The toy knowledge task: problems and their worlds, demonstrations, and the shipped checkpoint."""
 
-import asyncio
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from conftest import compose_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import episodes, in_turn
 from transformers import Qwen3ForCausalLM
 
 import rtpo.toy.warm_start as toy
 from rtpo.core.chat import ChatFormat
 from rtpo.envs.toy import knowledge
-from rtpo.envs.toy.knowledge import ENTITIES, MAX_TURNS, RELATIONS, Problem, ToyKnowledgeEnv, parse_question
+from rtpo.envs.toy.knowledge import ENTITIES, MAX_TURNS, RELATIONS, Problem, parse_question
 from rtpo.errors import DataError
-from rtpo.harness.episodes import Plan
-from rtpo.toy.knowledge_demonstrator import WITH_HABITS, demonstrate
 from rtpo.toy.recipes import recipes
 from rtpo.toy.tokenizer import build_tokenizer
-from rtpo.types import Role
 
 TOKENIZER = build_tokenizer()
 CHAT = ChatFormat(TOKENIZER)
@@ -54,20 +47,6 @@ def test_a_question_is_its_problem_with_one_chain_and_one_answer(problem: Proble
     else:
         with pytest.raises(DataError, match="turns"):
             parse_question(problem.question)
-
-
-@pytest.mark.parametrize("mode", ["strip_think", "full"])
-def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
-    rng, limits = np.random.default_rng(0), asdict(compose_config("task=toy_knowledge").task.limits)
-    for task in knowledge.problems("train", 20, seed=0):
-        shown = asyncio.run(demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, WITH_HABITS))
-        script = in_turn(*(turn.reply.removesuffix("<|im_end|>") for turn in shown.turns))
-        world = {"make_env": ToyKnowledgeEnv, "rollout_context": mode, **limits}
-        (rollout,) = episodes(script, [Plan("t", task, Role.EVAL)], **world)
-        assert rollout.grade == shown.grade
-        for turn, sample in zip(rollout.turns, toy.turn_samples(shown, TOKENIZER, CHAT, mode), strict=True):
-            assert np.array_equal(turn.context_ids, sample.ids[: sample.context_length])
-            assert np.array_equal(turn.output_ids, sample.ids[sample.context_length :])
 
 
 def test_the_shipped_checkpoint_does_as_recorded() -> None:

@@ -1,23 +1,30 @@
 """What holds for the toy tasks: their problems, their grades, and the models that are warm-started on them."""
 
 import json
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from conftest import compose_config
 from episodes_played import play
+from scripted import episodes, in_turn
 from transformers import Qwen3ForCausalLM
 
+from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256
 from rtpo.core.splits import split_of
 from rtpo.envs.registry import make_env
 from rtpo.envs.toy import keys, knowledge, math, walk
 from rtpo.envs.toy.env import WITHOUT_LUCK
+from rtpo.harness.episodes import Plan
 from rtpo.toy import warm_start
 from rtpo.toy.recipes import recipes
 from rtpo.toy.tokenizer import build_tokenizer
-from rtpo.types import Feedback, Grade, Message, Task, ToolOutcome, ToolUse
+from rtpo.toy.warm_start import SHIPPED
+from rtpo.types import Feedback, Grade, Message, Role, RolloutContext, Task, ToolOutcome, ToolUse
 
 
 @dataclass(frozen=True)
@@ -101,22 +108,43 @@ def test_calls_are_answered_until_the_answer_and_malformed_ones_with_an_error(to
         assert (feedback, grade.reward) == ([error, told[0]], 0.0)
 
 
-@pytest.mark.parametrize("model", ["math", "knowledge", "knowledge_habits", "walk"])
-def test_a_shipped_checkpoint_is_the_one_recorded(model: str, tmp_path: Path) -> None:
-    first, shipped = (Path(warm_start.__file__).parent / f"warm_start_{name}" for name in ("math", model))
-    record = json.loads((shipped / "warm_start.json").read_text())
+@pytest.mark.parametrize("shipped", sorted(SHIPPED.glob("warm_start_*")), ids=lambda folder: folder.name)
+def test_a_shipped_checkpoint_is_the_one_recorded(shipped: Path, tmp_path: Path) -> None:
+    first, record = SHIPPED / "warm_start_math", json.loads((shipped / "warm_start.json").read_text())
+    name = shipped.name.removeprefix("warm_start_")
+    seed = int(name[-1]) if name[-1].isdigit() else 0
+    recipe = recipes()[name.removesuffix(f"_{seed}")]
     files = {path.name for path in shipped.iterdir()} - {"warm_start.json"}
     assert record["sha256"] == {name: sha256(shipped / name) for name in files}
     assert sum(path.stat().st_size for path in shipped.iterdir()) < 1_000_000
-    assert record["settings"] == asdict(recipes()[model].settings)
-    build_tokenizer().save_pretrained(tmp_path)
+    assert record["settings"] == asdict(replace(recipe.settings, seed=seed))
+    build_tokenizer(recipe.words).save_pretrained(tmp_path)
     for name, folder in (("tokenizer.json", tmp_path), ("chat_template.jinja", tmp_path), ("config.json", first)):
         assert (shipped / name).read_bytes() == (folder / name).read_bytes()
 
 
+@pytest.mark.parametrize("mode", ["strip_think", "full"])
+@pytest.mark.parametrize("name", recipes())
+def test_samples_have_the_contexts_of_rollouts(name: str, mode: RolloutContext) -> None:
+    """A demonstration's replies, played as an episode, have its grade and the contexts of its samples."""
+    recipe = recipes()[name]
+    tokenizer = build_tokenizer(recipe.words)
+    limits = asdict(compose_config(f"task={recipe.settings.task}").task.limits)
+    world = {"make_env": partial(warm_start.default_env, recipe), "rollout_context": mode, **limits}
+    tasks, shown = warm_start.problems(recipe, "train", 20), warm_start.demonstrations(recipe, 20)
+    for task, demonstration in zip(tasks, shown, strict=True):
+        script = in_turn(*(turn.reply.removesuffix("<|im_end|>") for turn in demonstration.turns))
+        (rollout,) = episodes(script, [Plan("t", task, Role.EVAL)], **world)
+        assert rollout.grade == demonstration.grade
+        samples = warm_start.turn_samples(demonstration, tokenizer, ChatFormat(tokenizer), mode)
+        for turn, sample in zip(rollout.turns, samples, strict=True):
+            assert np.array_equal(turn.context_ids, sample.ids[: sample.context_length])
+            assert np.array_equal(turn.output_ids, sample.ids[sample.context_length :])
+
+
 def test_where_the_return_is_decided_is_measured_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_start.variance, "PROBLEMS", 4)
-    recipe, folder = recipes()["keys"], Path(warm_start.__file__).parent / "warm_start_keys"
+    recipe, folder = recipes()["keys"], SHIPPED / "warm_start_keys"
     model = Qwen3ForCausalLM.from_pretrained(folder)
     (measured,) = warm_start.measure_turns(model, build_tokenizer(recipe.words), recipe).values()
     assert (measured.problems, measured.left[0], measured.reached[0]) == (4, 1.0, 1.0)

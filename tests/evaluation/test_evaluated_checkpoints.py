@@ -136,7 +136,10 @@ def test_a_model_with_other_layers_than_its_weights_or_too_few_positions_is_refu
 ) -> None:
     file = copytree(WARM_START, tmp_path / "model") / "config.json"
     whole = json.loads(file.read_text())
-    for change in ({"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}, {"max_position_embeddings": 200}):
+    for change, error, words in (
+        ({"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}, DataError, "layers"),
+        ({"max_position_embeddings": 200}, ConfigError, "200"),
+    ):
         file.write_text(json.dumps(whole | change))
-        with pytest.raises((DataError, ConfigError)):
+        with pytest.raises(error, match=words):
             evaluate(replace(greedy, checkpoint=str(file.parent)))

@@ -1,4 +1,7 @@
-"""An interval computed with pandas and scipy alone, to compare the project's with."""
+"""What a page shows, and an interval computed with pandas and scipy alone, to compare the project's with."""
+
+import re
+from pathlib import Path
 
 import pandas as pd
 from scipy import stats
@@ -17,3 +20,15 @@ def half_width(table: pd.DataFrame) -> float:
     t_runs, t_questions = (stats.t.ppf(0.975, count) for count in (freedom, questions - 1))
     both = t_runs**2 * of_runs + t_questions**2 * max(of_questions - noise, 0)
     return float(max(both**0.5, t_questions * of_questions**0.5))
+
+
+def table_of(page: Path, name: str) -> list[dict[str, str]]:
+    """The rows of a generated table of a page, with plain minus signs."""
+    block = page.read_text(encoding="utf-8").partition(f"<!-- generated:{name} -->\n")[2].partition("<!-- end -->")[0]
+    head, _, *rows = [[text.strip() for text in line.strip("| ").split(" | ")] for line in block.splitlines()]
+    assert rows
+    return [dict(zip(head, (text.replace("\N{MINUS SIGN}", "-") for text in row), strict=True)) for row in rows]
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"[-+]?\d+(?:\.\d+)?", text)]

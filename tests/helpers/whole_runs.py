@@ -58,7 +58,7 @@ def record(folder: RunFolder, *, but: frozenset[str] = frozenset()) -> dict[str,
     (ledger,) = without_times([folder.manifest["ledger"]])
     return {
         "steps.jsonl": without_times(lines(folder.path, "steps.jsonl")),
-        **{file: lines(folder.path, file) for file in ("rollouts.jsonl", "evaluations.jsonl")},
+        **{file: lines(folder.path, file) for file in ("rollouts.jsonl", "paths.jsonl", "evaluations.jsonl")},
         "ledger": {key: value for key, value in ledger.items() if key not in but},
     }
 

@@ -96,7 +96,7 @@ def test_a_malformed_line_is_named(tmp_path: Path, file: str, line: str) -> None
         ({"optimizer": {"lr": 0.25}}, {}, r"optimizer\.lr"),
         ({"evaluation": {"samples": 2, "before": False}}, {}, r"evaluation\.before"),
         ({}, {"model_sha256": {"model.safetensors": "1"}}, "model_sha256"),
-        ({}, {"seed": 0}, "seed"),
+        ({}, {"seed": 0}, "same label and seed"),
     ],
 )
 def test_a_group_differs_in_its_seeds_only(

@@ -95,7 +95,7 @@ def test_a_prompt_over_the_limit_is_refused_where_the_budget_reaches_it(results:
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        ("+engine=vllm_cpu", "warm_start_math"),  # whose heads vLLM's CPU build does not take
+        ("+engine=vllm_cpu", "head size"),  # which vLLM's CPU build does not take
         ("++{roles}.rollout.engine_kwargs.embedded.thread=3", "embedded.thread"),
         ("++{roles}.actor.use_dynamic_bsz=lots", "actor.use_dynamic_bsz"),
         ("++{roles}.rollout.tensor_model_parallel_size=0", "tensor_model_parallel_size"),
@@ -251,6 +251,22 @@ def test_a_plain_run_keeps_rays_token_in_memory_and_joins_no_cluster_that_a_file
         monkeypatch.setattr(session, "_started", None)
         start_ray(compose_config("profile=toy").profile)
         assert environment.get("RAY_AUTH_TOKEN") == own.get("RAY_AUTH_TOKEN")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cpus", "named"), [(1, 99, r"profile\.nodes is 2 and the Ray cluster has 1 "), (2, 1, "has 1 CPU and")]
+)
+def test_a_cluster_without_the_nodes_or_processors_of_a_run_is_refused(
+    nodes: int, cpus: int, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = SimpleNamespace(is_initialized=lambda: False, init=lambda **_: None)
+    ray.nodes, ray.cluster_resources = lambda: nodes * [{"Alive": True}], lambda: {"CPU": cpus, "GPU": 99}
+    monkeypatch.setattr(os, "environ", os.environ | {"RAY_ADDRESS": "192.0.2.1:6379"})
+    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session, "ray", ray)
+    monkeypatch.setattr(session, "NODES_JOIN", 0)
+    with pytest.raises(MachineError, match=named):
+        start_ray(compose_config("profile=toy", "profile.nodes=2").profile)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,11 @@ def test_fused_kernels_find_the_whole_output_layer_and_nothing_is_left_or_said(t
             )
             for rank in range(WORLD)
         ]
-        ended = [rank.wait(300) for rank in ranks]
+        try:
+            ended = [rank.wait(300) for rank in ranks]
+        finally:  # one that failed would leave the other waiting for it
+            for rank in ranks:
+                rank.kill()
         log.seek(0)
         said = log.read()
     assert ended == [0] * WORLD, said

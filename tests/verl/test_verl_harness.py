@@ -169,10 +169,12 @@ def test_a_gradient_that_overflows_is_not_applied(make_harness: MakeHarness) -> 
     harness.sync()
     rows = rows_of(harness.rollout(TASKS[:2], n=2, role=Role.CHAIN), "recorded")
     broken = [replace(row, advantage=np.where(row.mask, np.float32(3e38), 0).astype(np.float32)) for row in rows]
+    before = harness.score(rows)
     with pytest.raises(NonFinite, match="was not applied"):
         harness.update(broken, TokenClip())
-    scores = harness.score(rows)
-    assert all(np.isfinite(score).all() for score in scores)
+    assert all(np.isfinite(score).all() for score in before)
+    for score, unchanged in zip(harness.score(rows), before, strict=True):
+        np.testing.assert_array_equal(score, unchanged)
 
 
 def test_a_warm_up_leaves_nothing(backend: Any, make_harness: MakeHarness) -> None:

@@ -56,7 +56,8 @@ def check(precision: str, folder: Path) -> None:
     rows = forked_rows(4, 24)
     scores, alone = backend.score(rows).logprobs, backend.score(rows, apart=True).logprobs
     assert abs(scores - alone).max() < {"fp32": 1e-5, "bf16": 0.05}[precision]
-    assert (backend.reference(rows).logprobs == scores).all()  # of the weights that training begins from
+    # of the weights that training begins from, here and after training
+    assert (backend.reference(rows).logprobs == scores).all()
 
     def weights() -> dict[str, torch.Tensor]:
         return {name: tensor.clone() for name, tensor in worker.actor.engine.get_per_tensor_param()[0]}
@@ -72,6 +73,8 @@ def check(precision: str, folder: Path) -> None:
     for _ in range(1, STEPS):
         backend.step(rows, None, TokenClip())
     assert all(torch.equal(ended[name], tensor) for name, tensor in weights().items())
+    assert (backend.score(rows).logprobs != scores).any()
+    assert (backend.reference(rows).logprobs == scores).all()
 
     sent: dict[str, torch.Tensor] = {}
 
