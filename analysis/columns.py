@@ -89,7 +89,7 @@ class UpdateRow:
     ties: float | None  # share of groups whose advantages are all 0
     kl: float | None  # training against rollout policy, k1 in nats a token; the sum of the next two
     kl_context: float | None  # from different contexts
-    kl_engine: float | None  # from different programs
+    kl_engine: float | None  # from different programs, and from updates since the tokens were sampled
 
 
 @dataclass(frozen=True, kw_only=True)

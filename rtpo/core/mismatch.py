@@ -5,6 +5,9 @@ Measured on trained tokens before the first optimizer step of every update, in n
     d = [log p_train(u | training context) - log p_train(u | c_k)] + [log p_train(u | c_k) - log p_engine(u | c_k)]
         the context part                                              the engine part
 
+The engine part includes what the policy has learnt since it sampled, in all updates of a step but those after a
+synchronisation.
+
 For each of d and its parts, over all tokens and over those of each turn k:
 
     mismatch/[turn_<k>/][context/|engine/]ratio_gm   exp(mean d), the geometric mean of the ratio, 1 without mismatch

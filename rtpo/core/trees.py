@@ -215,7 +215,10 @@ def deal(
     return Dealt(
         source=np.concatenate(source),
         lengths=np.array([len(row) for row in source], np.int32),
-        tree=np.arange(len(order)) if apart else np.array(tree_of),
+        # blank rows stay one tree, or each would be padded to the longest row
+        tree=np.where(np.array(order) < 0, -1 - np.array(tree_of), np.arange(len(order)))
+        if apart
+        else np.array(tree_of),
         batch=np.array(batch_of),
         nodes=sum(map(len, rows)) if apart else int(sizes.sum()),
     )

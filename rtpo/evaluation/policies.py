@@ -168,7 +168,7 @@ def _open_with_verl(run: RunConfig, save: tuple[Path, int] | None, benchmarks: M
 
     save: folder and version of the weights; None: the run's initial weights.
     """
-    from rtpo.verl_harness.session import open_backend
+    from rtpo.verl_harness.session import closed_on_failure, open_backend
 
     if not run.is_embedded:  # the embedded decoder has no such settings
         verl = OmegaConf.create(run.verl)
@@ -178,12 +178,13 @@ def _open_with_verl(run: RunConfig, save: tuple[Path, int] | None, benchmarks: M
             max_model_len=max(task.max_context_tokens for task in benchmarks.values()),
         )
         run = replace(run, verl=cast(dict[str, Any], OmegaConf.to_container(verl)))
-    backend = open_backend(run)
-    version = 0
-    if save is not None:
-        folder, version = save
-        backend.load(folder)
-    backend.push(version)
+    with closed_on_failure():
+        backend = open_backend(run)
+        version = 0
+        if save is not None:
+            folder, version = save
+            backend.load(folder)
+        backend.push(version)
     return backend.engine, version
 
 

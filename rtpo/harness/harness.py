@@ -319,8 +319,8 @@ class AgentHarness(StepNotes):
             self.ledger.count_step(len(packed.ids), result.computed_tokens)
             if not (np.isfinite(result.loss) and np.isfinite(result.grad_norm)):
                 raise NonFinite(
-                    f"loss {result.loss}, gradient norm {result.grad_norm}: the update was not applied. Lower the "
-                    "learning rate, or resume from the last save."
+                    f"loss {result.loss}, gradient norm {result.grad_norm}: optimizer step {number + 1} of the update "
+                    "was not applied. Lower the learning rate, or resume from the last save."
                 )
             yield result
 

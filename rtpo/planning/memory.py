@@ -129,11 +129,10 @@ def saves(run: RunConfig) -> Saves:
     """Estimate the disk of a run's saves. A run that does not train saves its parameters once, without Adam's
     moments."""
     parameters = model_shape(run.model.name, run.model.path).parameters
-    contents = verl_setting(run, "actor.checkpoint.save_contents", ["model", "optimizer", "extra"])
-    size = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] if "model" in contents else 0
+    size = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
     if not trains(run):
         return Saves(parameters * size, 0)
-    size += ADAM_BYTES if "optimizer" in contents else 0
+    size += ADAM_BYTES
     return Saves(parameters * size * run.save.keep, parameters * size)
 
 

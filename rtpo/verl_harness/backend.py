@@ -24,17 +24,17 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from rtpo.core.files import remedy_of
-from rtpo.core.names import counted
+from rtpo.core.names import counted, first_words
 from rtpo.core.packing import Packed
 from rtpo.core.tree_attention import why_not_trees
 from rtpo.core.trees import BREAK_EVEN, Dealt, deal
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import Engine
-from rtpo.errors import ConfigError, DataError, MachineError, StaleEngine
+from rtpo.errors import DataError, MachineError, StaleEngine
 from rtpo.types import Floats
 from rtpo.verbs import Loss, TokenClip
 from rtpo.verl_harness import rollout_server
-from rtpo.verl_harness.engines import VllmEngine, embedded_engine, own_errors, ray_failures, wait_for_weights
+from rtpo.verl_harness.engines import VllmEngine, embedded_engine, ray_failures, trainer_errors, wait_for_weights
 from rtpo.verl_harness.worker import AgentWorker
 
 POOL = "policy"
@@ -57,7 +57,6 @@ class VerlBackend:
         # on a CPU attention costs no more in a larger tree, since a node attends only to its own path
         self._break_even = BREAK_EVEN * int(model_config.hidden_size) if settings.trainer.device == "cuda" else 2**40
         self._rows_apart = why_not_trees(model_config) is not None
-        self._is_rotary = getattr(model_config, "rope_parameters", None) is not None
         trainer = settings.trainer
         pools = ResourcePoolManager(
             {POOL: [trainer.n_gpus_per_node] * trainer.nnodes}, mapping={0: POOL}, max_colocate_count=1
@@ -131,18 +130,16 @@ class VerlBackend:
         return sum(ray.get([replica.server_handle.prefilled_tokens.remote() for replica in self._replicas]))
 
     def score(self, packed: Packed, *, apart: bool = False, shift: int = 0) -> TokenScores:
-        if shift and not self._is_rotary:
-            raise ConfigError("profile.check_trees needs a model with rotary positions.")
         dealt = self._deal(packed, apart=apart)
         batch = self._batch(packed, dealt, calculate_entropy=True, compute_loss=False, shift=shift)
-        with own_errors():
+        with trainer_errors():
             output = self._workers.compute_log_prob(batch)
         return _scores(output, packed, dealt, dealt.nodes)
 
     def reference(self, packed: Packed) -> TokenScores:
         dealt = self._deal(packed)
         batch = self._batch(packed, dealt, calculate_entropy=False, compute_loss=False)
-        with own_errors():
+        with trainer_errors():
             output = self._workers.compute_ref_log_prob(batch)
         logprobs = _trained(output, "log_probs", packed, dealt)
         return TokenScores(logprobs, np.empty(0, np.float32), dealt.nodes)
@@ -152,7 +149,7 @@ class VerlBackend:
     ) -> StepResult:
         dealt = self._deal(packed, loss.rows_together, apart=apart)
         batch = self._training_batch(packed, dealt, reference, loss, scored=scored)
-        with own_errors():
+        with trainer_errors():
             output = self._workers.train(batch)
         metrics = tu.get(output, "metrics")
         names = ("tokens", "clipped", "policy_loss", "kl_loss", "residual")
@@ -229,7 +226,7 @@ class VerlBackend:
             self._workers.save_checkpoint(str(folder.resolve()))
         except ray.exceptions.RayTaskError as error:
             raise MachineError(
-                f"the weights could not be written to {folder}: {str(error.cause).splitlines()[0]}. What was saved "
+                f"the weights could not be written to {folder}: {first_words(error.cause)}. What was saved "
                 f"before is intact; {remedy_of(error.cause) or 'make room'} and run the same command to go on."
             ) from error
 
@@ -238,10 +235,14 @@ class VerlBackend:
         try:
             self._workers.load_checkpoint(str(folder.resolve()))
         except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            why = f"the weights in {folder} cannot be loaded: {first_words(cause)}. They are intact"
+            is_missing = isinstance(cause, FileNotFoundError)  # the files' names have the number of processes
+            if isinstance(cause, OSError | MemoryError | torch.OutOfMemoryError) and not is_missing:
+                raise MachineError(f"{why}; {remedy_of(cause) or 'make room'} and run the same command.") from error
             raise DataError(
-                f"the weights in {folder} cannot be loaded: {str(error.cause).splitlines()[0]}. They are "
-                "intact, but another version or number of processes wrote them. Delete the run's checkpoints folder "
-                "to start it afresh."
+                f"{why}, but another version or number of processes wrote them. Delete the run's checkpoints folder to "
+                "start it afresh."
             ) from error
 
     def _training_batch(

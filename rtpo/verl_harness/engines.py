@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from rtpo.engines.base import BatchingEngine, Generation, Request
@@ -137,6 +137,17 @@ def own_errors() -> Iterator[None]:
         if isinstance(cause, RTPOError):
             raise cause from None
         raise
+
+
+@contextmanager
+def trainer_errors() -> Iterator[None]:
+    """`own_errors`, and an InfrastructureError for a training process that ended."""
+    try:
+        with own_errors():
+            yield
+    except RayActorError as error:
+        ended = str(error).partition(chr(10))[0]
+        raise InfrastructureError(f"a training process ended, perhaps for want of memory: {ended}") from error
 
 
 @contextmanager

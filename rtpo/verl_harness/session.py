@@ -75,11 +75,13 @@ def open_backend(config: RunConfig) -> "VerlBackend":
             f"profile {config.profile.name} runs vLLM, which is not installed: use an environment that has it "
             "(docs/cluster/gpus.md)."
         )
+    if why := why_not_trees(AutoConfig.from_pretrained(config.model.path)):
+        if config.profile.check_trees:
+            raise ConfigError(f"profile.check_trees is true and {config.model.name} has no prefix trees: {why}")
+        print(f"{config.model.name} is trained row by row, not on prefix trees: {why}", flush=True)
     start_ray(config.profile)
     from rtpo.verl_harness.backend import VerlBackend
 
-    if why := why_not_trees(AutoConfig.from_pretrained(config.model.path)):
-        print(f"{config.model.name} is trained row by row, not on prefix trees: {why}", flush=True)
     with_reference = config.descriptor.has_reference(config.algorithm_config)
     key = {"settings": _kept_settings(settings), "with_reference": with_reference}
     if _open is not None and _open[0] == key and config.profile.platform == "cpu":
@@ -103,7 +105,7 @@ def settings_of(config: RunConfig) -> DictConfig:
             "profile.precision is bf16, which this processor does not compute (no AMX or AVX-512 bf16): use fp32."
         )
     settings = verl_settings(OmegaConf.create(config.verl))
-    check_settings(settings)
+    check_settings(settings, config.model.path)
     if config.profile.platform == "cpu" and not config.is_embedded:
         key = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
         fit_bucket(settings, config.model.path, OmegaConf.select(OmegaConf.create(config.verl), key))
@@ -186,7 +188,7 @@ def start_ray(profile: ProfileConfig) -> None:
         if _started == machine:
             return
         close_session()
-    _started = machine
+    _started = None
     print("starting Ray, the trainer and the rollout engine", flush=True)
     environment = _platform_variables(profile) | worker_variables() | RAY_ENVIRONMENT
     environment |= {"OMP_NUM_THREADS": str(profile.threads), SOCKETS: uuid.uuid4().hex[:12]}
@@ -231,6 +233,7 @@ def start_ray(profile: ProfileConfig) -> None:
                 f"{counted(processes, 'training process')} need {wanted}: Ray would wait for ever. Start a larger "
                 "cluster (under SLURM: launch.resources)."
             )
+    _started = machine
 
 
 def _check_sockets() -> None:

@@ -30,25 +30,53 @@ SOCKETS = "RTPO_SOCKETS"
 """environment variable with a word that makes the names of weights' sockets unique. verl names them after Ray's job id.
 Every new cluster begins with the same id, and clusters may share a node"""
 
+READ = ("actor_rollout_ref", "trainer.device", "trainer.n_gpus_per_node", "trainer.nnodes")
+READ += ("trainer.project_name", "trainer.experiment_name")
+"""the parts of verl's tree that this project reads"""
+AS_IN_VERL = (
+    # a run that resumes needs all that verl saves
+    *("actor.checkpoint.save_contents", "actor.checkpoint.load_contents"),
+    # the loss and its schedule are the algorithm's
+    *("actor.entropy_coeff", "actor.use_kl_loss", "actor.kl_loss_coef", "actor.clip_ratio", "actor.clip_ratio_low"),
+    *("actor.clip_ratio_high", "actor.ppo_epochs", "actor.loss_agg_mode", "actor.policy_loss.loss_mode"),
+    # tokens would be drawn from another distribution than the trainer's, or requests would be mixed up
+    *("rollout.repetition_penalty", "rollout.ignore_eos", "rollout.n", "rollout.full_determinism"),
+    "rollout.checkpoint_engine.backend",
+)
+"""settings of `actor_rollout_ref` that must keep verl's defaults"""
+
 
 def verl_settings(overrides: DictConfig) -> DictConfig:
     """verl's resolved tree with `overrides` (the run's `verl` key) applied.
 
-    Raises ConfigError naming a key that verl does not have, or one whose value has another kind than verl's.
+    Raises ConfigError naming a key that verl does not have, that nothing reads here, or whose value has another kind
+    than verl's.
     """
     settings = deepcopy(_defaults())
     with open_dict(settings):
         _merge(settings, overrides, "verl")
+    trainer = overrides.get("trainer") or {}
+    for key in (*({*map(str, overrides)} - {"trainer"}), *(f"trainer.{key}" for key in trainer)):
+        if key not in READ:
+            raise ConfigError(f"verl.{key} is read by nothing here: leave it out.")
     OmegaConf.resolve(settings)
     return settings
 
 
-def check_settings(settings: DictConfig) -> None:
-    """Raises ConfigError for settings that verl's dataclasses of actor and rollout refuse, and for settings that do not
-    fit rows computed as trees (`rtpo.verl_harness.fsdp_engine`)."""
+def check_settings(settings: DictConfig, model: str) -> None:
+    """Raises ConfigError for settings that verl's dataclasses of actor and rollout refuse, for those of AS_IN_VERL that
+    are changed, for another model than the run's, and for settings that do not fit rows computed as trees
+    (`rtpo.verl_harness.fsdp_engine`)."""
     from verl.utils.config import omega_conf_to_dataclass
 
-    roles = settings.actor_rollout_ref
+    roles, defaults = settings.actor_rollout_ref, _defaults().actor_rollout_ref
+    if roles.model.path != model:
+        raise ConfigError(f"verl.actor_rollout_ref.model.path is {roles.model.path}: set model.path alone, {model}.")
+    for key in AS_IN_VERL:
+        if (actual := OmegaConf.select(roles, key)) != (default := OmegaConf.select(defaults, key)):
+            raise ConfigError(
+                f"verl.actor_rollout_ref.{key} is {actual!r}: it must be verl's default, {default!r}; leave it out."
+            )
     required = {
         **{f"{role}.log_prob_use_dynamic_bsz": True for role in ("rollout", "ref")},
         "actor.use_dynamic_bsz": True,

@@ -1,5 +1,6 @@
 """verl's actor-rollout worker with our loss, a gradient without a step, and a fresh start between runs."""
 
+import gc
 import os
 import socket
 from collections.abc import Iterable, Iterator
@@ -113,8 +114,12 @@ class AgentWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
     def restart(self, optimizer: DictConfig) -> None:
         """Reset to the initial weights and a new optimizer, as in a new process."""
-        self.actor.optimizer_config = omega_conf_to_dataclass(optimizer)
-        self.actor.engine.optimizer_config = self.actor.optimizer_config
+        engine: Any = self.actor.engine
+        self.actor.optimizer_config = engine.optimizer_config = omega_conf_to_dataclass(optimizer)
+        # otherwise the old ones would stay in memory while the new are built
+        engine.module = engine.optimizer = engine.lr_scheduler = engine.checkpoint_manager = None
+        gc.collect()
+        give_back()
         self.actor.reset()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]

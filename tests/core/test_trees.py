@@ -205,6 +205,22 @@ def test_trees_are_dealt_to_ranks(rows: list[Ids], ranks: int, limit: int, toget
     np.testing.assert_allclose(sorted(costs), sorted(loads))
 
 
+@given(row_lists(), st.integers(1, 3), st.integers(2, 40), st.sampled_from([1, 2]))
+def test_rows_apart_are_padded_to_no_more_than_the_limit(
+    rows: list[Ids], ranks: int, limit: int, together: int
+) -> None:
+    """Unless rows that belong together are more by themselves."""
+    dealt = deal(rows, ranks, limit, break_even=50, together=together, apart=True)
+    is_blank = np.array([part[0] < 0 for part in np.split(dealt.source, np.cumsum(dealt.lengths)[:-1])])
+    for places in np.split(np.arange(len(dealt.lengths)), ranks):
+        for number in set(dealt.batch[places].tolist()):
+            chosen = places[dealt.batch[places] == number]
+            real = int((~is_blank[chosen]).sum())
+            trees = len(set(dealt.tree[chosen].tolist()))
+            assert trees == real + is_blank[chosen].any()
+            assert real <= together or trees * dealt.lengths[chosen].max() <= limit
+
+
 def test_a_mask_of_blocks_is_the_mask_of_nodes() -> None:
     """torch computes FlexAttention on a CPU forward alone."""
     rng = np.random.default_rng(0)

@@ -15,6 +15,7 @@ import torch
 from conftest import compose_config
 from local_backend import LocalBackend
 from omegaconf import OmegaConf
+from ray.exceptions import RayTaskError
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 from whole_runs import StopAt, config_in
@@ -101,10 +102,18 @@ def test_a_prompt_over_the_limit_is_refused_where_the_budget_reaches_it(results:
         ("++{roles}.rollout.tensor_model_parallel_size=0", "tensor_model_parallel_size"),
         ("++{roles}.ref.log_prob_max_token_len_per_gpu=9", "ref.log_prob_max_token_len_per_gpu"),
         ("++{roles}.model.override_config.attn_implementation=eager", "attn_implementation"),
-        ("++{roles}.actor.loss_agg_mode=foo", "loss_agg_mode"),
+        ("++{roles}.rollout.mode=sync", "rollout is refused by verl"),
+        ("++{roles}.actor.checkpoint.save_contents=[model,extra]", "checkpoint.save_contents"),
+        ("++{roles}.actor.policy_loss.loss_mode=gspo", "policy_loss"),
+        ("++{roles}.rollout.repetition_penalty=1.1", "repetition_penalty"),
+        ("++{roles}.model.path=/another", "model.path"),
+        ("++verl.trainer.total_epochs=3", "trainer.total_epochs"),
+        ("++verl.algorithm.use_kl_in_reward=true", "verl.algorithm"),
     ],
 )
-def test_what_verl_would_refuse_is_refused_before_ray_starts(override: str, named: str, results: Path) -> None:
+def test_what_verl_or_a_run_would_not_heed_is_refused_before_ray_starts(
+    override: str, named: str, results: Path
+) -> None:
     config = config_in(results, override.format(roles="verl.actor_rollout_ref"), "budget.optimizer_steps=4")
     with pytest.raises(ConfigError, match=named):
         train(config, StopRequest())
@@ -251,6 +260,44 @@ def test_a_plain_run_keeps_rays_token_in_memory_and_joins_no_cluster_that_a_file
         monkeypatch.setattr(session, "_started", None)
         start_ray(compose_config("profile=toy").profile)
         assert environment.get("RAY_AUTH_TOKEN") == own.get("RAY_AUTH_TOKEN")
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_of_another_run"),
+    [
+        (FileNotFoundError("model_world_size_2_rank_0.pt"), True),
+        (RuntimeError("Error(s) in loading state_dict"), True),
+        (MemoryError(), False),
+        (torch.OutOfMemoryError("CUDA out of memory"), False),
+        (PermissionError("weights"), False),
+    ],
+)
+def test_a_save_that_the_machine_cannot_load_now_is_not_to_be_deleted(
+    cause: Exception, is_of_another_run: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    session.settings_of(compose_config())  # verl settles its platform when it is imported
+    from rtpo.verl_harness.backend import VerlBackend
+
+    def fail(_: str) -> None:
+        raise RayTaskError("load_checkpoint", "a traceback", cause, "ray", 1, "::1")
+
+    backend = object.__new__(VerlBackend)
+    monkeypatch.setattr(VerlBackend, "_free_the_device", lambda _: None)
+    backend._workers = SimpleNamespace(load_checkpoint=fail)
+    with pytest.raises(DataError if is_of_another_run else MachineError, match="They are intact") as error:
+        backend.load(tmp_path)
+    assert ("Delete" in str(error.value)) == is_of_another_run
+
+
+def test_settings_that_stay_as_in_verl_are_settings_of_verl() -> None:
+    from rtpo.verl_harness.settings import AS_IN_VERL, verl_settings
+
+    settings = OmegaConf.create()
+    for key in AS_IN_VERL:
+        OmegaConf.update(settings, f"actor_rollout_ref.{key}", None)
+    verl_settings(settings)
+    with pytest.raises(ConfigError, match="nosuch is not a verl setting"):
+        verl_settings(OmegaConf.create({"actor_rollout_ref": {"rollout": {"nosuch": None}}}))
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_turn_stopped_or_was_cut_off_as_vllm_says_or_is_no_turn() -> None:
 
 
 def test_an_error_of_an_actor_comes_as_it_was_or_as_one_sentence() -> None:
-    from rtpo.verl_harness.engines import ray_failures
+    from rtpo.verl_harness.engines import ray_failures, trainer_errors
 
     def raised(cause: Exception) -> RayTaskError:
         return RayTaskError("generate", "a traceback", cause, "ray", 1, "::1")
@@ -101,6 +101,10 @@ def test_an_error_of_an_actor_comes_as_it_was_or_as_one_sentence() -> None:
         raise raised(ValueError("out of memory\nand more")).make_dual_exception_instance()
     with pytest.raises(InfrastructureError, match=r"^vLLM failed: The actor [^\n]*$"), ray_failures("vLLM"):
         raise RayActorError()
+    with pytest.raises(InfrastructureError, match=r"^a training process ended[^\n]*$"), trainer_errors():
+        raise RayActorError()
+    with pytest.raises(RayTaskError, match="a traceback"), trainer_errors():
+        raise raised(ValueError("a fault"))
 
 
 # A run in which something goes wrong, through verl's server, sender and worker extension.

@@ -47,7 +47,6 @@ def check(precision: str, folder: Path) -> None:
         def __init__(self) -> None:
             self._settings, self.ranks, self.is_serving = settings, 1, False
             self._temperature, self._token_limit, self._break_even, self._rows_apart = 1.0, 512, 2**40, False
-            self._is_rotary = True
             self._workers: Any = AgentWorker(config=settings.actor_rollout_ref, role="actor_rollout_ref")
             self._workers.start()
 
