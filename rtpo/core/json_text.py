@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from rtpo.errors import DataError
+
 
 def parse(text: str | bytes) -> Any:
     """The value of a JSON text. Raises only ValueError, also for too deep nesting and for a lone surrogate. JSON can
@@ -17,6 +19,17 @@ def parse(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from error
     except UnicodeEncodeError as error:
         raise ValueError("a lone surrogate is not a character") from error
+    return value
+
+
+def json_object(text: str | bytes, place: str, remedy: str) -> dict[str, Any]:
+    """The value of a JSON object. place, remedy: where it is and what to do, for the message. Raises DataError."""
+    try:
+        value = parse(text)
+    except ValueError as error:
+        raise DataError(f"{place} is not JSON ({error}): {remedy}.") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{place} is not a JSON object: {remedy}.")
     return value
 
 

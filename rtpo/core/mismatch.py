@@ -28,10 +28,11 @@ measures, over all tokens:
 import numpy as np
 import numpy.typing as npt
 
+from rtpo.core.losses import LOG_RATIO_LIMIT
 from rtpo.core.names import counted
 from rtpo.errors import NonFinite
 
-LOG_RATIO_LIMIT, CLIP = 10.0, 1.0
+CLIP = 1.0
 
 
 def mismatch(

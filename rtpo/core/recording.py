@@ -123,10 +123,11 @@ def _write(file: IO[bytes], start: int, line: bytes) -> None:
 
 
 def json_object(text: str | bytes, place: str) -> dict[str, Any]:
-    """Parse a JSON object. place: where it is, for the message. Raises DataError."""
+    """Parse a JSON object, whose texts may have lone surrogates. place: where it is, for the message. Raises
+    DataError."""
     try:
         parsed = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{place} is not JSON ({error}); delete it.") from error
     if not isinstance(parsed, dict):
         raise DataError(f"{place} is not a JSON object; delete it.")

@@ -8,7 +8,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import check_context
-from rtpo.core.json_text import parse
+from rtpo.core.json_text import json_object
 from rtpo.core.names import counted, first_words, missing_file
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import RunConfig
@@ -26,15 +26,15 @@ def check_run_model(run: RunConfig) -> None:
     """Check a run's model. Raises as `check_model`, and ConfigError if the model is the warm start of a different toy
     task. On vLLM's CPU build, raises ConfigError for a head size that is unknown or unsupported."""
     check_model(run.model.path, run.top_logprobs, embedded=run.is_embedded)
-    record = Path(run.model.path) / "warm_start.json"
-    settings = parse(record.read_text(encoding="utf-8"))["settings"] if record.is_file() else {}
+    path, name = Path(run.model.path), "warm_start.json"
+    settings = _json_file(path, name)["settings"] if (path / name).is_file() else {}
     if run.task.env.startswith("toy_") and settings.get("task", run.task.env) != run.task.env:
         raise ConfigError(
             f"model.path is {run.model.path}, a warm start of {settings['task']}, and task.env is {run.task.env}: give "
             "a model of this task, or leave out model."
         )
     if run.profile.platform == "cpu" and not run.is_embedded:
-        config = parse((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
+        config = _json_file(path, "config.json")
         try:
             size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         except KeyError as error:
@@ -75,8 +75,8 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
             f"model.path {path} has {ADAPTER}, so that its loader reads an adapter: save the merged model (peft's "
             f"merge_and_unload), or remove {ADAPTER} if the weights are merged."
         )
-    fields = _json_object(path, "config.json")
-    _json_object(path, "tokenizer_config.json")
+    fields = _json_file(path, "config.json")
+    _json_file(path, "tokenizer_config.json")
     _check_quantised(path, fields)
     config = _read_config(path, fields.get("model_type"))
     if embedded:
@@ -102,7 +102,7 @@ def check_contexts(run: RunConfig) -> None:
 def positions_of(folder: Path) -> int | None:
     """The longest context of a folder's model, in tokens, which YaRN may extend; None if its config.json does not
     say."""
-    config = _json_object(folder, "config.json")
+    config = _json_file(folder, "config.json")
     positions: int | None = config.get("max_position_embeddings")
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if positions is not None and "yarn" in (rope.get("rope_type"), rope.get("type")):
@@ -120,15 +120,9 @@ def check_positions(task: str, most: int, positions: int | None) -> None:
         )
 
 
-def _json_object(path: Path, name: str) -> dict[str, Any]:
+def _json_file(path: Path, name: str) -> dict[str, Any]:
     check_file(path, path / name)
-    try:
-        content = parse((path / name).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path / name} is not JSON ({error}): copy the model folder again.") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path / name} is not a JSON object: copy the model folder again.")
-    return content
+    return json_object((path / name).read_bytes(), str(path / name), "copy the model folder again")
 
 
 def _check_quantised(path: Path, fields: Mapping[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """The configuration and the manifest of a folder of records, read and checked."""
 
 import hashlib
-import json
 import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from rtpo.core import json_text
 from rtpo.core.names import missing_file, nearest, some
 from rtpo.errors import DataError
 from rtpo.run.manifest import check_fields
@@ -75,12 +75,7 @@ def read_manifest(path: Path, schema: int, keys: Collection[str]) -> Mapping[str
 
 def json_object(text: bytes, place: str, keys: Collection[str]) -> Mapping[str, Any]:
     """Parse a JSON object. Raises DataError, naming `place`, if the text is not one, or lacks one of `keys`."""
-    try:
-        value = json.loads(text.decode())
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{place} is not JSON ({error}): restore the run's files, or run again.") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{place} is not a JSON object: restore the run's files, or run again.")
+    value = json_text.json_object(text, place, "restore the run's files, or run again")
     require(value, keys, place)
     return value
 

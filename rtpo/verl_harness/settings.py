@@ -30,8 +30,10 @@ SOCKETS = "RTPO_SOCKETS"
 """environment variable with a word that makes the names of weights' sockets unique. verl names them after Ray's job id.
 Every new cluster begins with the same id, and clusters may share a node"""
 
-READ = ("actor_rollout_ref", "trainer.device", "trainer.n_gpus_per_node", "trainer.nnodes")
-READ += ("trainer.project_name", "trainer.experiment_name")
+READ = (
+    *("actor_rollout_ref", "trainer.device", "trainer.n_gpus_per_node", "trainer.nnodes"),
+    *("trainer.project_name", "trainer.experiment_name"),
+)
 """the parts of verl's tree that this project reads"""
 AS_IN_VERL = (
     # a run that resumes needs all that verl saves
