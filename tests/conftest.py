@@ -58,7 +58,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if MISSING and os.environ.get("CI"):
-        raise pytest.UsageError(f"CI is set, where nothing is skipped for what is missing, and {MISSING}")
+        raise pytest.UsageError(f"CI is set, where the machine has all that tests need, and {MISSING}")
 
 
 def pytest_report_header() -> str:
