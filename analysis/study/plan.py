@@ -88,6 +88,7 @@ class Study:
         self._plan = load_plan(file)
         self._rates_file = rates or results / RATES_FILE
         self._successes: dict[str, RunSuccess] = {}
+        self._configs: dict[tuple[StudyRun, float], RunConfig] = {}
         self.decoding = self._plan.decoding
         self.compared_parts = tuple(self._plan.parts)
         """the parts after the search for rates, in the order of the file"""
@@ -139,7 +140,12 @@ class Study:
         return str(run) in self._kept.index or self.folder(run).is_finished
 
     def config(self, run: StudyRun, rate: float) -> RunConfig:
-        """All settings of a run at a learning rate, as `train` takes them."""
+        """All settings of a run at a learning rate, as `train` takes them. They are composed once."""
+        if (run, rate) not in self._configs:
+            self._configs[run, rate] = self._composed(run, rate)
+        return self._configs[run, rate]
+
+    def _composed(self, run: StudyRun, rate: float) -> RunConfig:
         overrides = [
             f"seed={run.seed}",
             f"results={self.results}",
