@@ -98,10 +98,10 @@ def paired(first: Frames, second: Frames) -> tuple[Frames, Frames]:
 
 
 def training_curve(frames: Frames) -> pd.DataFrame:
-    """One row per step, [run, step]: tasks, rollouts, success, mean_reward, kl, kl_context, kl_engine, ratio, entropy,
+    """One row per step, [run, step]: tasks, COSTS, success, mean_reward, kl, kl_context, kl_engine, ratio, entropy,
     ties, residual, rollout_tokens, turn_tokens, seconds_<phase> of the step, algorithm/<name>; NaN without a value.
 
-    `rollouts` counts those charged before the step, so the first step has 0. Over the updates of a step, KL and entropy
+    COSTS are those before the step, so the first step has 0. Over the updates of a step, KL and entropy
     are means weighted by trained tokens, ties is weighted by rows, and `residual` is not weighted. The ratio is
     exp(-kl), a geometric mean over the same tokens. rollout_tokens and turn_tokens: sampled tokens per path and turn.
     """
@@ -118,11 +118,11 @@ def _training_curves(frames: Frames) -> pd.DataFrame:
         sums = values.mul(weights, axis="index").groupby(key).sum(skipna=False)
         return sums.div(weights.groupby(key).sum(), axis="index")
 
-    totals = steps.groupby("run", sort=False)["rollouts"]
-    charged = totals.diff().fillna(steps["rollouts"])
+    totals = costs_of(steps)
+    charged = totals["rollouts"].groupby("run", sort=False).diff().fillna(totals["rollouts"])
     seconds = steps.filter(regex=f"^{SECONDS}").astype(float)
     curve = steps[["tasks"]].assign(
-        rollouts=totals.shift(fill_value=0),
+        **totals.groupby("run", sort=False).shift(fill_value=0),
         success=steps["success"],
         mean_reward=steps["mean_reward"],
         residual=updates["residual"].astype(float).groupby(key).mean(),
@@ -169,15 +169,15 @@ def spread(table: pd.DataFrame, where: Literal["all", "any"] = "all") -> pd.Data
     return pd.DataFrame({"x": table.index.to_numpy(float), **{k: v.to_numpy(float) for k, v in columns.items()}})
 
 
-def curve_over_runs(group: Frames, key: str) -> pd.DataFrame:
-    """A column of `training_curve` against rollouts, without incomplete steps: x, mean, low and high over runs. A
-    single run keeps its points; several are interpolated to common points within the range of all."""
-    curve = whole_steps(group).reindex(columns=["rollouts", key]).dropna()
+def curve_over_runs(group: Frames, key: str, cost: str = "rollouts") -> pd.DataFrame:
+    """A column of `training_curve` against a cost, without incomplete steps: x, mean, low and high over runs. A single
+    run keeps its points; several are interpolated to common points within the range of all."""
+    curve = whole_steps(group).reindex(columns=[cost, key]).dropna()
     curves = [part for _, part in curve.groupby("run", sort=False)]
     if not curves:
         return pd.DataFrame({"x": [], "mean": [], "low": [], "high": []})
-    points = _common_points([part["rollouts"].to_numpy() for part in curves])
-    return spread(pd.DataFrame({n: np.interp(points, c["rollouts"], c[key]) for n, c in enumerate(curves)}, points))
+    points = _common_points([part[cost].to_numpy() for part in curves])
+    return spread(pd.DataFrame({n: np.interp(points, c[cost], c[key]) for n, c in enumerate(curves)}, points))
 
 
 def training_success(group: Frames) -> pd.DataFrame:
@@ -239,10 +239,15 @@ def costs_and_success(run: Frames, mode: str) -> tuple[pd.DataFrame, pd.DataFram
     success = table.unstack(["split", "question"]).sort_index(axis=1).droplevel("when")
     success = success[~success.index.duplicated()].sort_index()
     steps = run.steps.drop_duplicates("step").set_index("step")
-    costs = pd.DataFrame({key: steps[key] for key in COSTS[:2]})
-    costs["seconds"] = steps["wall_seconds"] - steps["seconds_evaluate"] if len(steps) else 0.0
+    costs = costs_of(steps)
     costs.loc[0] = 0.0
     return costs.loc[success.index].astype(float), success
+
+
+def costs_of(steps: pd.DataFrame) -> pd.DataFrame:
+    """COSTS at the end of each of these steps, [steps, COSTS]."""
+    seconds = steps["wall_seconds"] - steps["seconds_evaluate"] if len(steps) else 0.0
+    return steps[["rollouts", "generated_tokens"]].assign(seconds=seconds)
 
 
 def _at(points: npt.NDArray[np.float64], costs: pd.DataFrame, values: pd.DataFrame) -> npt.NDArray[np.float64]:

@@ -12,6 +12,7 @@ import yaml
 from synthetic_runs import answers, empty_update, step, write_run
 
 from analysis.figures import gains as figure_of_gains
+from analysis.figures.costs import cost_figure
 from analysis.figures.gains import gain_figure
 from analysis.looks import TASKS
 from analysis.study import gains as gains_of
@@ -74,9 +75,9 @@ def write(folder: Path, label: str, seed: int, before: int, after: int, start: s
     """A run that solves so many questions before and after training, at every decoding."""
     lines = [
         line
-        for when, solved in (("before", before), ("after", after))
+        for number, (when, solved) in enumerate((("before", before), ("after", after)))
         for mode in ("sampled", "paper", "greedy")
-        for line in answers(when, mode, shares(solved))
+        for line in answers(when, mode, shares(solved), step=number)
     ]
     write_run(folder, label, seed, [step(1, 64, solved_share(after), [empty_update()])], lines, experiment=start)
 
@@ -175,6 +176,18 @@ def test_tables_say_what_the_runs_do(folder: Path) -> None:
     means = {line.get_ydata()[0]: line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1}
     assert means == pytest.approx({0: -25, 1: 30})
     assert [bar.get_x() for bar in axes.patches] == pytest.approx([20, 25])
+
+    steps = gains_of.runs_of("made").frames.steps.iloc[0]
+    costs = (
+        steps["rollouts"],
+        1e-3 * steps["generated_tokens"],
+        (steps["wall_seconds"] - steps["seconds_evaluate"]) / 60,
+    )
+    for axes, cost in zip(cost_figure("made", "toy_keys").axes, costs, strict=True):
+        trained, ended = axes.lines[::2], axes.lines[1::2]
+        for lines, x in ((trained, 0), (ended, cost)):
+            assert sorted(line.get_ydata()[0] for line in lines) == pytest.approx([17.5, 42.5, 72.5])
+            assert [line.get_xdata()[0] for line in lines] == pytest.approx([x] * 3)
 
 
 def test_an_outcome_that_was_not_evaluated_is_not_run(folder: Path) -> None:
