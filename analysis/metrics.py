@@ -180,6 +180,11 @@ def curve_over_runs(group: Frames, key: str, cost: str = "rollouts") -> pd.DataF
     return spread(pd.DataFrame({n: np.interp(points, c[cost], c[key]) for n, c in enumerate(curves)}, points))
 
 
+def mean_success(steps: pd.DataFrame) -> float:
+    """Success in training over all first paths of these data steps, each of which counts alike."""
+    return float(np.average(steps["success"], weights=steps["success_rollouts"]))
+
+
 def training_success(group: Frames) -> pd.DataFrame:
     """`curve_over_runs` of success. For a single run, `low` and `high` are Wilson's interval over the graded first
     paths of each step, if the records count them."""

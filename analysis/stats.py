@@ -108,14 +108,6 @@ def _squares(values: Floats) -> float:
     return float((values**2).sum())
 
 
-def over_seeds(values: npt.ArrayLike) -> Interval:
-    """The t interval of the mean of one number per seed. Its width is 0 for equal numbers and NaN for one seed."""
-    numbers = np.asarray(values, dtype=np.float64)
-    mean, count = float(numbers.mean()), len(numbers)
-    half = student(count - 1) * float(numbers.std(ddof=1)) / sqrt(count) if count > 1 else nan
-    return Interval(mean, mean - half, mean + half, count, 1)
-
-
 def student(freedom: int, level: float = LEVEL) -> float:
     """The two-sided quantile of Student's t."""
     return float(special.stdtrit(freedom, (1 + level) / 2))

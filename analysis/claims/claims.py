@@ -184,10 +184,10 @@ def _ratio_gain(group: Frames) -> "pd.Series[float]":
 
 
 def _ties_beyond(three: Frames, four: Frames) -> Interval | None:
-    """The zero-advantage rate at G = 4 minus its prediction from G = 3, in the first data step, where both policies are
-    the same. The rates are 1 - 3 E[p(1-p)] and 1 - 2 E[p(1-p)]."""
+    """The zero-advantage rate at G = 4 minus its prediction from G = 3, in a run's first update, where both policies
+    are the same. The rates are 1 - 3 E[p(1-p)] and 1 - 2 E[p(1-p)]."""
     small, large = (
-        metrics.training_curve(group)["ties"].groupby("run").first().reindex(group.names).to_numpy()
+        group.steps.drop_duplicates("run").set_index("run")["ties"].reindex(group.names).to_numpy(float)
         for group in (three, four)
     )
     return metrics.run_interval(three, large - (1 - 1.5 * (1 - small)))

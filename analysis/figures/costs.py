@@ -46,5 +46,9 @@ def _lines(frames: Frames, cost: str, look: Style) -> Iterator[Line]:
     factor = AXES[cost][1]
     training = metrics.curve_over_runs(frames, "success", cost)
     yield Line(plots.points(factor * training["x"], 100 * training["mean"]), look, THIN, marks=())
-    after = plots.scaled(metrics.held_out_curve(frames).iloc[-1:], 100)
-    yield Line(after.assign(x=factor * after[cost]), look, 2 * WIDTH, bars=True)
+    after = metrics.held_out(frames, "after", "sampled")
+    success = None if after is None else metrics.success(after)
+    if success is not None:
+        ended = metrics.costs_of(frames.steps.groupby("run").last())[cost].mean()
+        ends = ([100 * end] for end in (success.mean, success.low, success.high))
+        yield Line(plots.points([factor * ended], *ends), look, 2 * WIDTH, bars=True)

@@ -158,7 +158,7 @@ def language_model_training() -> pd.DataFrame:
         facts, steps = run.runs.iloc[0], run.steps
         data_steps = steps.drop_duplicates("step")
         half = data_steps["step"] <= data_steps["step"].max() / 2
-        success = [_success_in_training(part) for part in (data_steps[half], data_steps[~half])]
+        success = [metrics.mean_success(part) for part in (data_steps[half], data_steps[~half])]
         ends = (steps[steps["step"] == step] for step in (1, steps["step"].max()))
         entropy = [np.average(each["entropy"], weights=each["trained_tokens"]) for each in ends]
         rows.append(
@@ -184,7 +184,7 @@ def language_model_curve() -> pd.DataFrame:
         gains = [percent(metrics.difference(tables[0], table), sign=True) for table in tables[1:]]
         steps = run.steps.drop_duplicates("step")
         parts = [steps[steps["step"].between(*ends, "right")] for ends in pairwise(success.index)]
-        trained = [f"{100 * _success_in_training(part):.1f}" for part in parts]
+        trained = [f"{100 * metrics.mean_success(part):.1f}" for part in parts]
         for rollouts, table, gain, share in zip(
             costs["rollouts"], tables, [NO_VALUE, *gains], [NO_VALUE, *trained], strict=True
         ):
@@ -193,11 +193,6 @@ def language_model_curve() -> pd.DataFrame:
             rows.append(row | {"Success in training since the row above, %": share})
             shown.append(run)
     return _with_names(shown, rows)
-
-
-def _success_in_training(data_steps: pd.DataFrame) -> float:
-    """Of the paths from the games' starts, in these data steps."""
-    return float(np.average(data_steps["success"], weights=data_steps["success_rollouts"]))
 
 
 def _language_model_runs() -> list[Frames]:
@@ -309,15 +304,16 @@ def adapter_turns(adapter: str) -> pd.DataFrame:
 
 def adapter_noise(adapter: str) -> pd.DataFrame:
     """The noise of RTPO's gradient (G = 3) over that of exact GRPO's at equal rollouts, measured on training games of a
-    shipped adapter, before training. Noise is the variance of a game's gradient, estimated by its mean squared norm:
-    the mean gradient is small beside it. The interval is the bootstrap's over games. `by the formula`: RTPO's noise,
-    over the sum of each turn's noise divided by its `noise_ratio`."""
+    shipped adapter, before training. Noise is the variance of a game's gradient: its squared norm minus that of its
+    mean, which the inner product of both methods' gradients estimates. The interval is the bootstrap's over games. `by
+    the formula`: RTPO's squared norm, over the sum of each turn's divided by its `noise_ratio`."""
     record, turns = read_noise(SHIPPED / adapter), read_turns(SHIPPED / adapter).measured
     measured, group_size = record.measured, 3
     norms, games = np.array([measured.grpo, measured.rtpo]), len(measured.grpo)
-    drawn = norms[:, np.random.default_rng(0).integers(0, games, (10_000, games))].mean(axis=-1)
+    noise = norms - measured.inner
+    drawn = noise[:, np.random.default_rng(0).integers(0, games, (10_000, games))].mean(axis=-1)
     low, high = np.quantile(drawn[1] / drawn[0], [0.025, 0.975])
-    ratio = Interval(norms[1].mean() / norms[0].mean(), low, high, 1, games)
+    ratio = Interval(noise[1].mean() / noise[0].mean(), low, high, 1, games)
     of_turns = np.mean(measured.rtpo_turns, axis=0)
     by_formula = of_turns.sum() / (of_turns / noise_ratio(np.array(turns.left), group_size, record.chains)).sum()
     row = {

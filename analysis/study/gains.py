@@ -13,7 +13,8 @@ import pandas as pd
 
 from analysis.load import Frames, load
 from analysis.looks import TASKS, title_of
-from analysis.stats import Interval, holm, interval, normal, over_seeds, p_value
+from analysis.metrics import mean_success
+from analysis.stats import Interval, holm, interval, normal, p_value
 from analysis.study.plan import StudyRun, load_study
 from analysis.study.predictions import CONTROL, Comparison, Prediction, comparisons_of, read_predictions
 from analysis.tables import NO_VALUE, NOT_RUN, number, percent
@@ -38,8 +39,8 @@ COST_COLUMNS = {
     "Optimizer steps": ("optimizer_steps", 1.0),
     "Ties, %": ("ties", 100.0),
 }
-"""by title: a column of `Frames.runs`, and the factor to show it by. `ties`, the share of groups whose advantages are
-all 0, is of `Frames.steps`, averaged over a run's rows"""
+"""by title: a column of `Frames.runs`, and the factor to show it by. `ties` is the share of rows whose group's
+advantages are all 0"""
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,9 @@ class StudyRuns:
         return joined.set_index(["task", "label", "warm_start", "seed"]).sort_index()
 
     def curves(self) -> pd.DataFrame:
-        """The mean success over the steps of training, as a table of one column like `answers`."""
-        means = self.frames.steps.drop_duplicates(["run", "step"]).groupby("run")["success"].mean().to_frame()
+        """The mean success over training (`metrics.mean_success`), as a table of one column like `answers`."""
+        by_run = self.frames.steps.drop_duplicates(["run", "step"]).groupby("run")
+        means = pd.DataFrame({"success": {run: mean_success(steps) for run, steps in by_run}}).rename_axis("run")
         return means.join(self.places.set_index("run"), how="inner").set_index(["task", "label", "warm_start", "seed"])
 
 
@@ -162,10 +164,10 @@ def gains(name: str) -> dict[Comparison, Gain]:
 
 def _gain(differences: pd.DataFrame) -> Gain:
     values, warm_starts = differences.to_numpy(), list(differences.index.get_level_values("warm_start"))
-    by_start = differences.mean(axis="columns").groupby("warm_start").mean()
+    by_start = differences.groupby("warm_start").mean().to_numpy()
     return Gain(
         interval(values, strata=warm_starts),
-        over_seeds(by_start) if len(by_start) >= LEAST_STARTS else None,
+        interval(by_start) if len(by_start) >= LEAST_STARTS else None,
         p_value([values / values.size], warm_starts) if len(values) >= LEAST_PAIRS else 1.0,
     )
 
@@ -299,7 +301,8 @@ def _tried(name: str) -> list[float]:
 def _costs(name: str) -> dict[tuple[str, str], dict[str, str]]:
     """Mean costs of a run of the test, by task and label."""
     source = runs_of(name)
-    ties = source.frames.steps.groupby("run")["ties"].mean().rename("ties")
+    rows = source.frames.steps.groupby("run")[["tied_rows", "rows"]].sum()
+    ties = (rows["tied_rows"] / rows["rows"]).rename("ties")
     columns = [column for column, _ in COST_COLUMNS.values()]
     spent = source.frames.runs.join(ties, on="run").set_index("run")[columns]
     of_runs = source.places.join(spent, on="run", how="inner").groupby(["task", "label"])[columns]

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 from rtpo.core.names import counted
@@ -189,10 +190,11 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
         name = "verl.actor_rollout_ref.rollout.tensor_model_parallel_size"
         yield f"{name} is {parallel}: use a divisor of the {counted(processes, 'training process')}."
     machine = planning_data().hardware.get(profile.name)
-    if machine is not None or profile.platform == "cpu":
-        node = None if machine is None else replace(machine, gpus=profile.processes)
+    if machine is not None:
         with suppress(DataError):  # an unknown model shape, which `problems` reports
-            yield from memory_problems(run, node, resources.memory_gb)
+            yield from memory_problems(run, replace(machine, gpus=profile.processes), resources.memory_gb)
+    elif profile.platform == "cuda":
+        yield f"profile {profile.name} is not in rtpo/planning/hardware.yaml: add it, or its memory is not checked."
 
 
 # room
@@ -278,7 +280,9 @@ def gpus() -> list[Gpu]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return all_gpus
-    chosen = [word.strip() for word in visible.split(",") if word.strip()]
+    # CUDA sees none from the first negative number on
+    chosen = [*takewhile(lambda word: not word.startswith("-"), (word.strip() for word in visible.split(",")))]
+    chosen = [word for word in chosen if word]
     if all(map(str.isdigit, chosen)):
         return [gpu for gpu in all_gpus if str(gpu.index) in chosen]
     return all_gpus[: len(chosen)]  # they are chosen by UUID, which the query above does not ask for

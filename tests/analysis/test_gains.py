@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from synthetic_runs import answers, empty_update, step, write_run
@@ -15,6 +16,7 @@ from analysis.figures import gains as figure_of_gains
 from analysis.figures.costs import cost_figure
 from analysis.figures.gains import gain_figure
 from analysis.looks import TASKS
+from analysis.metrics import mean_success
 from analysis.study import gains as gains_of
 from analysis.study import plan, predictions
 from analysis.study.plan import load_study
@@ -79,7 +81,13 @@ def write(folder: Path, label: str, seed: int, before: int, after: int, start: s
         for mode in ("sampled", "paper", "greedy")
         for line in answers(when, mode, shares(solved), step=number)
     ]
-    write_run(folder, label, seed, [step(1, 64, solved_share(after), [empty_update()])], lines, experiment=start)
+    write_run(folder, label, seed, [trained(solved_share(after))], lines, experiment=start)
+
+
+def trained(success: float) -> dict[str, Any]:
+    """The line of a data step of 64 rollouts, of which 8 paths are from their tasks' starts."""
+    counts = {"rollouts": 64, "turns": 64, "generated_tokens": 64 * 40, "graded": 8}
+    return step(1, 64, success, [empty_update()]) | {"rollout_calls": [{**counts, "terminations": {"answered": 8}}]}
 
 
 def solved_share(solved: int) -> float:
@@ -158,8 +166,8 @@ def test_tables_say_what_the_runs_do(folder: Path) -> None:
                 write(folder, label, seed, before=4, after=after, start=start)
 
     table = gains_of.family("made")
-    assert table["These warm starts"].str.partition(" ")[0].tolist() == ["−25.0", "+30.0"]
-    assert table["Other warm starts"].tolist() == ["−25.0 [−25.0, −25.0]", "+30.0 [+30.0, +30.0]"]
+    for column in ("These warm starts", "Other warm starts"):
+        assert table[column].str.partition(" ")[0].tolist() == ["−25.0", "+30.0"]
     assert table[["Pairs", "Verdict", "Covered"]].to_numpy().tolist() == [["8", "below", "no"], ["8", "above", "yes"]]
     assert gains_of.score("made")["Right"].tolist() == ["1 of 2", "1 of 2"]
     (unmeasured,) = gains_of.exploratory("made").to_dict("records")
@@ -190,11 +198,16 @@ def test_tables_say_what_the_runs_do(folder: Path) -> None:
             assert [line.get_xdata()[0] for line in lines] == pytest.approx([x] * 3)
 
 
+def test_each_path_of_training_counts_alike() -> None:
+    steps = pd.DataFrame({"success": [0.75, 0.0], "success_rollouts": [8, 2]})
+    assert mean_success(steps) == pytest.approx(0.6)
+
+
 def test_an_outcome_that_was_not_evaluated_is_not_run(folder: Path) -> None:
     for label in ("grpo_exact", "rtpo"):
         for start, seed in itertools.product(STARTS, (1, 2)):
             lines = answers("after", "sampled", shares(8))
-            write_run(folder, label, seed, [step(1, 64, 0.4, [empty_update()])], lines, experiment=start)
+            write_run(folder, label, seed, [trained(0.4)], lines, experiment=start)
     for row in gains_of.secondary("made").to_dict("records"):
         assert {row["Success, T = 0.6"], row["Success, greedy"]} == {"not run"}
         assert row["Runs that end below their start"] == "not run and not run"
@@ -204,7 +217,7 @@ def test_runs_of_one_warm_start_and_seed_share_an_evaluation_before_training(fol
     for start, seed in itertools.product(STARTS, (1, 2)):
         write(folder, "grpo_exact", seed, before=4, after=SOLVED["grpo_exact"][seed - 1], start=start)
         lines = answers("after", "sampled", shares(SOLVED["rtpo"][seed - 1]))
-        write_run(folder, "rtpo", seed, [step(1, 64, 0.4, [empty_update()])], lines, experiment=start)
+        write_run(folder, "rtpo", seed, [trained(0.4)], lines, experiment=start)
     below = gains_of.ended_below(gains_of.runs_of("made"))
     assert below == {("toy_keys", "grpo_exact"): "0 of 8", ("toy_keys", "rtpo"): "4 of 8"}
 
@@ -241,7 +254,7 @@ def test_fewer_pairs_than_eight_are_not_judged(folder: Path) -> None:
 def test_runs_that_were_asked_other_questions_are_not_compared(folder: Path) -> None:
     for label, count in (("grpo_exact", QUESTIONS), ("rtpo", QUESTIONS - 1)):
         lines = answers("after", "sampled", dict(list(shares(8).items())[:count]))
-        write_run(folder, label, 1, [step(1, 64, 0.4, [empty_update()])], lines, experiment=STARTS[0])
+        write_run(folder, label, 1, [trained(0.4)], lines, experiment=STARTS[0])
     with pytest.raises(DataError, match=r"asked other questions than the rest: toy_keys/\w+-seed1"):
         gains_of.gains("made")
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from by_hand import half_width
 
-from analysis.stats import Interval, holm, interval, normal, over_seeds, p_value, verdict, verdict_on_all, wilson
+from analysis.stats import Interval, holm, interval, normal, p_value, verdict, verdict_on_all, wilson
 
 
 def test_one_run_is_the_usual_interval_over_questions() -> None:
@@ -21,9 +21,9 @@ def test_one_run_is_the_usual_interval_over_questions() -> None:
     ("values", "mean", "half"), [([1, 2, 6], 3.0, 4.3027 * (7 / 3) ** 0.5), ([1, 3], 2.0, 12.7062)]
 )
 def test_a_number_a_seed_has_the_t_interval(values: list[float], mean: float, half: float) -> None:
-    for computed in (over_seeds(values), interval(np.array(values)[:, None])):
-        assert (computed.mean, computed.low, computed.high) == pytest.approx((mean, mean - half, mean + half), abs=1e-3)
-    assert np.isnan(over_seeds(values[:1]).low)
+    computed = interval(np.array(values)[:, None])
+    assert (computed.mean, computed.low, computed.high) == pytest.approx((mean, mean - half, mean + half), abs=1e-3)
+    assert np.isnan(interval(np.array(values[:1])[:, None]).low)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])

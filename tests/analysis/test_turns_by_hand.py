@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import pytest
 from by_hand import half_width, numbers, table_of
-from scipy import stats
 
 PROJECT = Path(__file__).resolve().parents[2]
 STUDY = PROJECT / "results" / "turns"
@@ -31,9 +30,8 @@ def computed(compared: dict[str, str]) -> list[float]:
     by_label = success("sampled", "after").unstack("label").reindex(columns=[ours, theirs])
     of_task = by_label[by_label.index.get_level_values(0) == compared["task"]].droplevel(0)
     table = (of_task[ours] - of_task[theirs]).dropna().unstack()
-    means = table.mean(axis=1).groupby(level=0).mean()
-    wide = stats.t.ppf(0.975, len(means) - 1) * means.std() / len(means) ** 0.5
-    both = (table.to_numpy().mean(), half_width(table)), (means.mean(), wide)
+    of_starts = pd.concat({"any": table.groupby(level=0).mean()})
+    both = [(each.to_numpy().mean(), half_width(each)) for each in (table, of_starts)]
     return [len(table), *(100 * (mean + sign * half) for mean, half in both for sign in (0, -1, 1))]
 
 
