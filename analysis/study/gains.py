@@ -301,7 +301,7 @@ def _tried(name: str) -> list[float]:
 def _costs(name: str) -> dict[tuple[str, str], dict[str, str]]:
     """Mean costs of a run of the test, by task and label."""
     source = runs_of(name)
-    rows = source.frames.steps.groupby("run")[["tied_rows", "rows"]].sum()
+    rows = source.frames.steps.groupby("run")[["tied_rows", "rows"]].sum().astype(float)
     ties = (rows["tied_rows"] / rows["rows"]).rename("ties")
     columns = [column for column, _ in COST_COLUMNS.values()]
     spent = source.frames.runs.join(ties, on="run").set_index("run")[columns]
