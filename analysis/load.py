@@ -210,6 +210,8 @@ def keep(frames: Frames, folder: Path) -> Frames:
                 sums += f"{sha256(new_file)}  {file.name}\n"
             write_whole(new_sums(folder), sums.encode())
         except BaseException:
+            # first the new sums, by which the next call would complete the replacement
+            new_sums(folder).unlink(missing_ok=True)
             for file in parquet_of(folder):
                 partial_of(file).unlink(missing_ok=True)
             raise

@@ -329,7 +329,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise ConfigError(f"no case is named {', '.join(unknown)}: there are {', '.join(CASES)}.")
     if "grading" in options.cases and options.file is None:
         raise ConfigError("grading needs a file: give --file FILE.")
-    if "lm" in options.cases:
+    if "lm" in options.cases or options.model != MODEL:
         check_model(options.model, embedded=True)
     missing = {"grading": options.file is None, "lm": not options.model.is_dir()}
     names = options.cases or [name for name in CASES if not missing.get(name)]

@@ -91,6 +91,8 @@ def main(arguments: list[str] | None = None) -> int:
     stand_ins, counts = dict(options.stand_ins), dict(options.games or GAMES.items())
     if games_of := stand_ins.keys() & {*GAME_TASKS}:
         raise DataError(f"--from {min(games_of)}: games are made, not read from a file")
+    if len(stand_ins) < len(options.stand_ins):
+        raise DataError("--from names a set twice: give one file for each")
     if options.games and len(counts) < len(options.games):
         raise DataError("--games names a split twice: give one number for each")
     names = {*options.names, *stand_ins}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rtpo.algorithms import PROJECT
-from rtpo.core.files import disk_errors, sha256, utc_now, write_whole
+from rtpo.core.files import disk_errors, partial_of, sha256, utc_now, write_whole
 from rtpo.run.cli import Parser, command
 from rtpo.run.provenance import provenance
 from rtpo.run.records import RunFolder
@@ -48,9 +48,11 @@ def measure(theorem: int, folder: Path, settings: Any = None) -> None:
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with RunFolder(folder).held():
-            manifest.unlink(missing_ok=True)
-            with records.open("w", encoding="utf-8") as out:
+            new_records = partial_of(records)
+            with new_records.open("w", encoding="utf-8") as out:
                 count = sum(out.write(json.dumps(line) + "\n") > 0 for line in make_lines(settings))
+            manifest.unlink(missing_ok=True)
+            new_records.replace(records)
             content = {
                 "schema": SCHEMA,
                 "theorem": theorem,

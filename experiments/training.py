@@ -9,13 +9,14 @@ from rtpo.core.names import counted
 from rtpo.envs.registry import environment_facts
 from rtpo.errors import ConfigError, RTPOError
 from rtpo.harness.harness import AgentHarness
+from rtpo.run.began import check_began_with, inputs_sha256
 from rtpo.run.beside import check_place
 from rtpo.run.config import RunConfig
 from rtpo.run.experiments import check_folders
 from rtpo.run.kept import kept_run
 from rtpo.run.model_folder import chat_format, check_contexts, check_run_model
 from rtpo.run.records import RunFolder
-from rtpo.run.run import Run, check_began_with, open_harness, open_ledger
+from rtpo.run.run import Run, open_harness, open_ledger
 from rtpo.run.stopping import StopRequest
 from rtpo.run.tasks import check_prompts, check_splits, load_tasks, take, taken_tasks
 from rtpo.run.tracking import Tracking, check_tracking
@@ -48,7 +49,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
             save = folder.restore_latest()
             state = save.state if save else None
             if state:
-                check_began_with(config, state)
+                check_began_with(config, state, inputs_sha256(config, train_tasks, held_out))
             ledger = open_ledger(config, folder, state)
         with closed_on_failure():
             harness = open_harness(config, open_backend(config), chat, ledger, AgentHarness)

@@ -19,6 +19,7 @@ import numpy as np
 
 from experiments.training import check_and_load
 from rtpo.core.files import write_whole
+from rtpo.core.names import counted
 from rtpo.core.packing import pack
 from rtpo.credit import sibling_advantages
 from rtpo.errors import DataError
@@ -121,6 +122,8 @@ def measure_model(config: RunConfig) -> AdapterNoise:
     from rtpo.verl_harness.session import closed_on_failure, open_backend
 
     games, _, chat = check_and_load(config)
+    if (count := config.task.train.count) != len(games):
+        raise DataError(f"there are {counted(len(games), 'training game')}, and {count} were asked for: make more.")
     chains = 1 + SIBLINGS * config.task.max_turns
     with closed_on_failure():
         backend, ledger = open_backend(config), Ledger(Budget(2 * chains * len(games)))
@@ -140,7 +143,13 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.output.exists() or not options.output.parent.is_dir():
         raise DataError(f"{options.output} is no new file in a folder: name one.")
-    settings = ["task=textworld", "profile=laptop_lm", "algorithm=grpo_exact", f"task.train.count={options.games}"]
+    settings = [
+        "experiment_name=gradient_noise",
+        "task=textworld",
+        "profile=laptop_lm",
+        "algorithm=grpo_exact",
+        f"task.train.count={options.games}",
+    ]
     together = min(options.games, TOGETHER)
     overrides = [*settings, f"budget.tasks_per_step={together}", f"model.path={options.model}"]
     noise = measure_model(compose_run(composed("train", overrides)))

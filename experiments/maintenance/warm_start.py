@@ -21,7 +21,11 @@ from rtpo.toy.warm_start import warm_start
 from rtpo.warm_starts.adapter import make_adapter, read_splits
 from rtpo.warm_starts.recipes import adapter_recipes
 
-DATA = PROJECT / "data"
+PLACES = {
+    "base": PROJECT / "data" / "models" / "smollm2-135m-instruct",
+    "games": PROJECT / "data" / "textworld",
+}
+"""the folders that an adapter is made from, by option: of the model, and of the games"""
 LEAST_SHARE = 0.5
 """a model with less than this share of its demonstrator's success has not learnt its task"""
 
@@ -33,23 +37,25 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--name", required=True, choices=known, help="name of a toy task's or an adapter's recipe")
     parser.add_argument("--output", required=True, type=Path, help="folder to make")
     language = parser.add_argument_group("for an adapter")
-    language.add_argument(
-        "--base", type=folder, help="the model's folder", default=DATA / "models" / "smollm2-135m-instruct"
-    )
-    language.add_argument("--games", type=folder, help="the games' folder", default=DATA / "textworld")
+    language.add_argument("--base", type=folder, default=argparse.SUPPRESS, help="the model's folder")
+    language.add_argument("--games", type=folder, default=argparse.SUPPRESS, help="the games' folder")
     toy = parser.add_argument_group("for a toy task's model")
     for name, kind in get_type_hints(WarmStart).items():
         if name != "task":
             read = positive if kind is float else whole_number(0 if name == "seed" else 1)
             toy.add_argument(f"--{name.replace('_', '-')}", type=read, default=argparse.SUPPRESS)
     options = vars(parser.parse_args(arguments))
-    name, output, base, games = (options.pop(key) for key in ("name", "output", "base", "games"))
-    if name in adapters and options:
-        raise ConfigError(f"an adapter is made by its recipe alone: leave out --{', --'.join(options)}.")
+    name, output = options.pop("name"), options.pop("output")
+    others = options.keys() - PLACES.keys() if name in adapters else options.keys() & PLACES.keys()
+    if others:
+        kind = "an adapter" if name in adapters else "a toy task's model"
+        raise ConfigError(f"{kind} is made without --{' and --'.join(sorted(others))}: leave that out.")
     record: dict[str, Any]
     warning = ""
     if name in adapters:
-        record = asdict(make_adapter(adapters[name], base, read_splits(games / adapters[name].family), output))
+        places = PLACES | options
+        games = read_splits(places["games"] / adapters[name].family)
+        record = asdict(make_adapter(adapters[name], places["base"], games, output))
     else:
         recipe = toy_recipes[name]
         toy_record = warm_start(replace(recipe, settings=replace(recipe.settings, **options)), output)

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from huggingface_hub.errors import StrictDataclassError
 from omegaconf import OmegaConf
 
-from rtpo.core.files import sha256
 from rtpo.core.names import first_words
 from rtpo.engines.base import Engine
 from rtpo.engines.endpoint import EndpointEngine
@@ -21,7 +20,7 @@ from rtpo.errors import ConfigError, DataError
 from rtpo.evaluation.panel import EvaluateConfig
 from rtpo.run.cli import composed
 from rtpo.run.config import RunConfig, TaskConfig, compose_run
-from rtpo.run.lines import model_sha256
+from rtpo.run.lines import model_sha256, tokenizer_sha256
 from rtpo.run.model_folder import check_model, check_run_model, load_tokenizer, positions_of
 from rtpo.run.reading import why_no_run
 from rtpo.run.records import RunFolder
@@ -31,7 +30,6 @@ CACHE_TOKENS = 65_536
 """size of the embedded decoder's cache, in which later turns find their earlier context"""
 DELAY = 0.05
 """seconds that the embedded decoder waits for more questions, to batch their turns"""
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 Opened = tuple[Engine, int]
 """an engine, and the version of its weights"""
@@ -84,7 +82,7 @@ def _server_checkpoint(config: EvaluateConfig) -> Checkpoint:
         "url": url,
         "model": settings.model,
         "model_sha256": "unknown",
-        "tokenizer_sha256": _tokenizer_sha256(folder),
+        "tokenizer_sha256": tokenizer_sha256(folder),
         "dialect": settings.dialect,
         "ids": engine.check(),
     }
@@ -114,7 +112,7 @@ def _model_checkpoint(path: Path, config: EvaluateConfig) -> Checkpoint:
         "name": path.resolve().name,
         "engine": engine,
         "model_sha256": model_sha256(str(path)),
-        "tokenizer_sha256": _tokenizer_sha256(path),
+        "tokenizer_sha256": tokenizer_sha256(path),
     }
     positions = positions_of(path)
     return Checkpoint(path.resolve().name, identity, tokenizer, open_engine, positions=positions)
@@ -146,7 +144,7 @@ def _run_checkpoint(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpo
             file: digest for file, digest in save.weights_sha256.items() if Path(file).name.startswith("model")
         },
         "initial_model": run.model.name,
-        "tokenizer_sha256": _tokenizer_sha256(Path(run.model.path)),
+        "tokenizer_sha256": tokenizer_sha256(Path(run.model.path)),
     }
 
     def open_engine() -> Opened:
@@ -186,7 +184,3 @@ def _open_with_verl(run: RunConfig, save: tuple[Path, int] | None, benchmarks: M
             backend.load(folder)
         backend.push(version)
     return backend.engine, version
-
-
-def _tokenizer_sha256(folder: Path) -> dict[str, str]:
-    return {name: sha256(folder / name) for name in _TOKENIZER_FILES if (folder / name).exists()}

@@ -69,9 +69,10 @@ def find_trained(path: Path) -> TrainedPolicy:
     manifest = folder.manifest if folder.is_finished else None
     save, config = folder.required_save(), compose_run(OmegaConf.create(folder.config))
     check_model(config.model.path)
-    if manifest is not None:
-        check_same_model(config, manifest["model_sha256"], model_sha256(config.model.path))
     state = save.state
+    began = manifest["model_sha256"] if manifest is not None else state["progress"].model_sha256
+    if began is not None:  # saves of earlier versions do not say
+        check_same_model(config, began, model_sha256(config.model.path))
     version, ledger = int(state["harness"]["policy_version"]), (manifest or state)["ledger"]
     return TrainedPolicy(path, config, save.folder, state["name"], version, ledger, manifest)
 

@@ -57,6 +57,12 @@ def model_sha256(folder: str) -> dict[str, str]:
     return {path.name: sha256(path) for path in sorted(Path(folder).glob("*.safetensors"))}
 
 
+def tokenizer_sha256(folder: Path) -> dict[str, str]:
+    """Checksums of a model folder's tokenizer files, of those that it has."""
+    names = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+    return {name: sha256(folder / name) for name in names if (folder / name).exists()}
+
+
 def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained] = ()) -> dict[str, Any]:
     """A rollout's record: its token ids, where it was forked, and its entries of `trained`."""
     return path_facts(step, rollout) | {

@@ -86,6 +86,8 @@ class RunFolder:
         try:
             json_object(file.read_bytes(), str(file), ())
         except DataError as error:
+            if not self._names():
+                raise
             why = str(error).partition(": restore")[0]
             raise DataError(f"{why}: delete {file} and give the command again, which writes it anew.") from error
         return True
@@ -108,9 +110,21 @@ class RunFolder:
             if not file.exists():
                 self.path.mkdir(parents=True, exist_ok=True)
                 text = yaml.safe_dump(json.loads(json.dumps(config)), sort_keys=False).encode()
-                write_whole(file, text + CHECKSUM + hashlib.sha256(text).hexdigest().encode() + b"\n")
+                data = text + CHECKSUM + hashlib.sha256(text).hexdigest().encode() + b"\n"
+                self._check_ended_with(data)
+                write_whole(file, data)
         self.check(config)
         self.expected("config.yaml")
+
+    def _check_ended_with(self, data: bytes) -> None:
+        """Raises DataError if the run has finished with another config.yaml than these bytes."""
+        file = self.path / "manifest.json"
+        files = json_object(file.read_bytes(), str(file), ()).get("files", {}) if self.is_finished else {}
+        if files.get("config.yaml") not in (None, hashlib.sha256(data).hexdigest()):
+            raise DataError(
+                f"{self.path / 'config.yaml'} is missing, and the finished run had another configuration than this "
+                "one: restore the file."
+            )
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raises DataError if `config` is not the folder's, naming the fields that differ."""

@@ -30,9 +30,9 @@ from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness
 from rtpo.harness.step_log import StepLog
 from rtpo.rewards.alarm import grading_alarm
+from rtpo.run.began import inputs_sha256
 from rtpo.run.config import RunConfig, rollout_sampling
 from rtpo.run.lines import TIED_STEPS, is_tied, model_sha256, percent, sample_line, tie_sentence
-from rtpo.run.model_folder import check_same_model
 from rtpo.run.provenance import code_sha256, provenance
 from rtpo.run.records import JOURNAL, LOG, SCHEMA, RunFolder
 from rtpo.run.stopping import StopRequest
@@ -71,13 +71,8 @@ class Progress:
     tied_steps: int = 0  # number of last steps in a row in which all groups tied
     done: list[Done] = field(default_factory=list)  # verbs that the unfinished step has done
     model_sha256: dict[str, str] | None = None  # of the files of the model that the run began from
+    inputs_sha256: dict[str, str] | None = None  # of its other files and of the tasks
     code_sha256: tuple[str, ...] = ()  # of the code of the processes that ran it, each once
-
-
-def check_began_with(config: RunConfig, state: dict[str, Any]) -> None:
-    """Raises DataError if a save is of a run that began from another model than the configuration's."""
-    if (began := state["progress"].model_sha256) is not None:  # saves of earlier versions do not say
-        check_same_model(config, began, model_sha256(config.model.path))
 
 
 def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | None) -> Ledger:
@@ -147,6 +142,7 @@ class Run:
             self._progress.code_sha256 += (code,)
         if self._progress.model_sha256 is None:
             self._progress.model_sha256 = model_sha256(self.config.model.path)
+            self._progress.inputs_sha256 = inputs_sha256(self.config, self.train_tasks, self.held_out)
         self._saved = state["name"] if state else None
         self._clock = time.perf_counter()
         self._algorithm = self.config.descriptor
@@ -165,6 +161,7 @@ class Run:
                 self._stop_if_asked()
             elif not progress.span:
                 self._evaluate_if_due()  # a stop came before this evaluation
+                self._stop_if_asked()
             while progress.span or self._goes_on:
                 metrics = self._step()
                 bar.update(ledger.rollouts - bar.n)
@@ -397,6 +394,7 @@ class Run:
             "config_sha256": sha256(self.folder.path / "config.yaml"),
             "model": config.model.name,
             "model_sha256": self._progress.model_sha256,
+            "inputs_sha256": self._progress.inputs_sha256,
             "environment": environment_facts(config.task.env, config.task.env_settings),
             **provenance(),
             "code_sha256": ", ".join(self._progress.code_sha256),

@@ -166,6 +166,8 @@ def test_games_made_again_are_the_same_and_a_stop_loses_none(tmp_path: Path) -> 
     before = file.stat().st_mtime_ns
     make_games(tmp_path, family, {"train": 1})
     assert file.stat().st_mtime_ns == before
+    make_games(tmp_path, family, {"train": 0})
+    assert read_games(tmp_path / "train.jsonl") == [task]  # a file does not lose games
     with pytest.raises(DataError, match="other settings"):
         make_games(tmp_path, replace(family, objects=5), {"train": 1})
     for damage in (lambda: file.write_bytes(file.read_bytes()[:-1]), file.unlink):

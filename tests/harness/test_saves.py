@@ -14,6 +14,7 @@ import torch
 
 from rtpo.core.files import HashedFile, checked_sums, disk_errors, sha256, write_sums
 from rtpo.errors import DataError, MachineError
+from rtpo.run.differences import LATER_FIELDS, config_digest
 from rtpo.run.records import LINE_FILES, RunFolder
 
 
@@ -99,8 +100,32 @@ def test_a_damaged_configuration_is_refused_until_it_is_deleted(saved: RunFolder
             RunFolder(saved.path).open({"seed": 0})
         assert str(error.value).startswith(f"{config} is damaged")
     config.unlink()
+    if finished:
+        with pytest.raises(DataError, match="restore the file"):
+            saved.open({"seed": 1})
+        assert not config.exists()
     saved.open({"seed": 0})
     assert config.read_bytes() == whole
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_a_damaged_manifest_is_written_anew_from_a_save_alone(saved: RunFolder, keep: int) -> None:
+    saved.finish({"ledger": {}}, keep=1)
+    if not keep:
+        saved.delete_saves()
+    (saved.path / "manifest.json").write_text("{")
+    with pytest.raises(DataError, match=r"manifest\.json") as error:
+        saved.is_finished  # noqa: B018
+    assert ("delete" in str(error.value)) == bool(keep)
+
+
+def test_a_field_that_came_later_counts_unless_it_has_its_value_of_before() -> None:
+    for path, before in LATER_FIELDS.items():
+        group, field = path.split(".")
+        own = config_digest({"seed": 0})
+        assert config_digest({"seed": 0, group: {field: before}}) == own
+        for other in {True, False, "other"} - {before}:
+            assert config_digest({"seed": 0, group: {field: other}}) != own
 
 
 @pytest.mark.parametrize(

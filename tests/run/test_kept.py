@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from synthetic_runs import answers, episode, step, update, write_evaluation, write_run
 
+from analysis import load as loading
 from analysis import make_figures, make_tables
 from analysis.load import Frames, keep, load, read_parquet
 from experiments import launch, launched
@@ -65,6 +66,26 @@ def test_wherever_keeping_is_stopped_no_run_is_lost(tmp_path: Path) -> None:
         assert len(list(folder.iterdir())) == 5
     # four are written, and their sums; then all take their places
     assert seen == [(False, 1)] * 6 + [(False, 0)] * 4 + [(True, 2)] * 2
+
+
+def test_an_error_after_the_new_sums_are_in_their_place_leaves_what_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / "results", "rtpo", seed, STEPS, EVALUATIONS)
+    frames, folder = load(tmp_path / "results"), tmp_path / "kept"
+    keep(frames.select(frames.names[:1]), folder)
+
+    def interrupted(file: Path, data: bytes) -> None:
+        file.write_bytes(data)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loading, "write_whole", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            keep(frames, folder)
+    assert read_parquet(folder).names == frames.names[:1]
+    assert keep(frames, folder).names == frames.names
 
 
 def kept_elements(results: Path, *overrides: str) -> launched.LoadedExperiments:

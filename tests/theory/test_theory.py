@@ -4,8 +4,10 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,7 +124,12 @@ def test_the_first_committed_measurements_are_made_again(theorem: int, lines: in
                 assert again[name] == pytest.approx(line[name]), (line, name)
 
 
-def test_records_are_written_and_read_again(tmp_path: Path) -> None:
+def stopped_after_a_line(stop: type[BaseException], _: object) -> Iterator[dict[str, Any]]:
+    yield {}
+    raise stop
+
+
+def test_records_are_written_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a tiny run of Theorem 3, without those of the others."""
     tiny = ContinuationSettings(fresh_mdps=1, fresh_steps=1, fresh_trunks=12, stale_seeds=(0, 1), stale_turns=4)
     command.measure(3, tmp_path, replace(tiny, stale_trunks=12))
@@ -130,6 +137,13 @@ def test_records_are_written_and_read_again(tmp_path: Path) -> None:
     assert len(lines) == manifest["lines"] > 0
     verdicts = theory.verdicts(tmp_path).set_index("Key")["Verdict"]
     assert (verdicts["theorem_2a_factor"], verdicts["theorem_3a_weights"]) == ("not run", SUPPORTED)
+    made = [(tmp_path / f"theorem_3.{kind}").read_bytes() for kind in ("json", "jsonl")]
+    for stop in (KeyboardInterrupt, MemoryError):
+        monkeypatch.setitem(command.THEOREMS, 3, (partial(stopped_after_a_line, stop), tiny))
+        with pytest.raises(stop):
+            command.measure(3, tmp_path)
+        # what was there stays until the end
+        assert [(tmp_path / f"theorem_3.{kind}").read_bytes() for kind in ("json", "jsonl")] == made
     with pytest.raises(MissingRecords, match=r"theorem_2\.json .*python experiments/theory\.py 2"):
         records(2, tmp_path)
 

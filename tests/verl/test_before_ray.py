@@ -20,11 +20,13 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 from whole_runs import StopAt, config_in
 
+from experiments import training
 from experiments.training import check_and_load, train
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.run.lines import model_sha256
 from rtpo.run.model_folder import positions_of
 from rtpo.run.stopping import StopRequest
+from rtpo.run.tasks import load_tasks
 from rtpo.verl_harness import session
 
 start_ray = session.start_ray
@@ -64,6 +66,17 @@ def test_a_run_goes_on_from_the_model_that_it_began_with_alone(
     with pytest.raises(DataError, match=r"model\.safetensors differs"):
         train(config, StopRequest())
     (model / "model.safetensors").write_bytes(began)
+    described = (model / "config.json").read_text()
+    (model / "config.json").write_text(f"{described}\n")
+    with pytest.raises(DataError, match=r"different: config\.json"):
+        train(config, StopRequest())
+    (model / "config.json").write_text(described)
+    with monkeypatch.context() as fewer:
+        fewer.setattr(
+            training, "load_tasks", lambda task, of: load_tasks(task, of)[: 3 if of is task.held_out else None]
+        )
+        with pytest.raises(DataError, match="different: training tasks, held-out tasks"):
+            train(config, StopRequest())
     monkeypatch.setattr(session, "open_backend", LocalBackend)
     assert train(config, StopRequest()).manifest["model_sha256"] == model_sha256(str(model))
 

@@ -41,7 +41,8 @@ MOST_FAILURES = 100
 
 
 def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> None:
-    """Make the first `counts[split]` games of each split and write the split's JSONL file.
+    """Make the first `counts[split]` games of each split and write the split's JSONL file. A file that has more games
+    keeps their number, since runs may use them.
 
     A game is kept if its walkthrough wins and no earlier game of this call has the same texts. Raises MachineError
     without the package, and DataError if the folder holds games with other settings or no game can be made.
@@ -50,13 +51,14 @@ def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> None:
         raise MachineError(f"Games of TextWorld need its package: {INSTALL}.")
     _check_settings(folder, family)
     checksums: set[str] = set()
-    for split, number in counts.items():
-        rows = []
+    for split, wanted in counts.items():
+        file, rows = folder / f"{split}.jsonl", list[GameRow]()
+        number = max(wanted, len(file.read_bytes().splitlines()) if file.exists() else 0)
         with tqdm(total=number, unit="game", desc=f"{family.kind} {split}", disable=None) as bar:
             for row in islice(_without_repeats(_games(folder, family, split), checksums), number):
                 rows.append(row)
                 bar.update()
-        write_games(folder / f"{split}.jsonl", rows)
+        write_games(file, rows)
 
 
 def _check_settings(folder: Path, family: Family) -> None:
