@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -89,6 +90,25 @@ def disk_errors(path: Path) -> Iterator[None]:
             f"cannot write {path}: {os.strerror(error.errno or 0)}. What was saved before is intact; {remedy} and run "
             "the same command to go on."
         ) from error
+
+
+@contextmanager
+def whole_folder(output: Path) -> Iterator[Path]:
+    """Give a new folder to fill, which becomes `output` in the end. After an error it is deleted. Raises DataError if
+    `output` is not free, and MachineError as `disk_errors` does."""
+    check_is_free(output)
+    partial = partial_of(output)
+    with disk_errors(output):
+        shutil.rmtree(partial, ignore_errors=True)  # of a killed process
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+            for file in filter(Path.is_file, partial.rglob("*")):
+                flush(file)
+            partial.replace(output)
+            flush(output.parent)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def remedy_of(error: BaseException | None) -> str | None:

@@ -3,7 +3,6 @@ without verl or a GPU."""
 
 import json
 import logging
-import os
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.files import check_is_free, disk_errors, partial_of
+from rtpo.core.files import whole_folder
 from rtpo.core.names import counted, first_words
 from rtpo.errors import DataError, MachineError
 from rtpo.run.config import RunConfig, compose_run
@@ -84,30 +83,20 @@ def write_model(trained: TrainedPolicy, output: Path, dtype: str | None = None, 
     """Write the model folder `output`: weights, config.json, tokenizer, README.md. It moves into place when complete.
     dtype: a key of DTYPES; None keeps the saved type. repository: the Hub repository that the card names. Raises
     DataError and MachineError."""
-    check_is_free(output)
-    partial, source = partial_of(output), Path(trained.config.model.path)
-    with disk_errors(output), RunFolder(trained.folder).held():  # a run in progress may delete its save
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        try:
-            model = load_model(trained.weights, source, dtype)
-            model.save_pretrained(partial, max_shard_size=FILE_BYTES)
-            for name in COPIED:
-                if (source / name).exists():
-                    shutil.copyfile(source / name, partial / name)
-            model_config = json.loads((source / "config.json").read_text(encoding="utf-8"))
-            model_config.pop("torch_dtype", None)  # the name of `dtype` in older folders
-            model_config["dtype"] = saved = str(model.dtype).removeprefix("torch.")
-            (partial / "config.json").write_text(json.dumps(model_config, indent=2) + "\n", encoding="utf-8")
-            (partial / "README.md").write_text(model_card(trained, repository, saved), encoding="utf-8")
-            for file in partial.glob("*.safetensors"):
-                shutil.copymode(partial / "config.json", file)  # safetensors lets only the owner read it
-            os.sync()
-            if output.exists():
-                output.rmdir()
-            partial.rename(output)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    source = Path(trained.config.model.path)
+    with whole_folder(output) as partial, RunFolder(trained.folder).held():  # a run in progress may delete its save
+        model = load_model(trained.weights, source, dtype)
+        model.save_pretrained(partial, max_shard_size=FILE_BYTES)
+        for name in COPIED:
+            if (source / name).exists():
+                shutil.copyfile(source / name, partial / name)
+        model_config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        model_config.pop("torch_dtype", None)  # the name of `dtype` in older folders
+        model_config["dtype"] = saved = str(model.dtype).removeprefix("torch.")
+        (partial / "config.json").write_text(json.dumps(model_config, indent=2) + "\n", encoding="utf-8")
+        (partial / "README.md").write_text(model_card(trained, repository, saved), encoding="utf-8")
+        for file in partial.glob("*.safetensors"):
+            shutil.copymode(partial / "config.json", file)  # safetensors lets only the owner read it
 
 
 def load_model(weights: Path, source: Path, dtype: str | None) -> Any:

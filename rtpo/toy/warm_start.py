@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, 
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
-from rtpo.core.files import check_is_free, sha256
+from rtpo.core.files import check_is_free, sha256, whole_folder
 from rtpo.core.seeds import generator
 from rtpo.engines.base import PAPER_DECODING, BatchingEngine, Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
@@ -248,8 +248,8 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def warm_start(recipe: Recipe, output: Path) -> WarmStartRecord:
-    """Train, measure and save a checkpoint folder; returns its record, written last as warm_start.json. Raises
-    DataError if `output` is not empty."""
+    """Train, measure and save a checkpoint folder with its record, warm_start.json, which is returned. The folder
+    appears whole or not at all. Raises DataError if `output` is not empty."""
     check_is_free(output)
     settings = recipe.settings
     begun = time.process_time()
@@ -262,18 +262,19 @@ def warm_start(recipe: Recipe, output: Path) -> WarmStartRecord:
     model = initial_model(recipe, tokenizer)
     losses = train(model, samples, settings)
     trained = time.process_time()
-    model.save_pretrained(output)
-    tokenizer.save_pretrained(output)
-    record = WarmStartRecord(
-        settings=settings,
-        held_out=measure(model, tokenizer, recipe),
-        demonstrator_success=_mean(episode.grade.reward == 1 for episode in episodes),
-        parameters=model.num_parameters(),
-        training_cpu_seconds=round(trained - begun, 1),
-        sha256={path.name: sha256(path) for path in sorted(output.iterdir())},
-        versions={module.__name__: module.__version__ for module in (torch, transformers, tokenizers)},
-        loss=losses,
-        decided=measure_turns(model, tokenizer, recipe) or None,
-    )
-    write_record(output, record)
+    with whole_folder(output) as partial:
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        record = WarmStartRecord(
+            settings=settings,
+            held_out=measure(model, tokenizer, recipe),
+            demonstrator_success=_mean(episode.grade.reward == 1 for episode in episodes),
+            parameters=model.num_parameters(),
+            training_cpu_seconds=round(trained - begun, 1),
+            sha256={path.name: sha256(path) for path in sorted(partial.iterdir())},
+            versions={module.__name__: module.__version__ for module in (torch, transformers, tokenizers)},
+            loss=losses,
+            decided=measure_turns(model, tokenizer, recipe) or None,
+        )
+        write_record(partial, record)
     return record

@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.files import check_is_free, sha256
+from rtpo.core.files import check_is_free, sha256, whole_folder
 from rtpo.core.names import counted
 from rtpo.engines.base import Sampling
 from rtpo.envs.registry import ENVIRONMENTS, make_env
@@ -226,8 +226,8 @@ def save(model: Any, base: Path, output: Path) -> None:
 
 
 def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]], output: Path) -> AdapterRecord:
-    """Train, measure and save an adapter's folder. Its record is written last, and returned. The adapter is saved in
-    bf16. It is trained and measured in the processor's fastest precision.
+    """Train, measure and save an adapter's folder, and return its record. The folder appears whole or not at all. The
+    adapter is saved in bf16. It is trained and measured in the processor's fastest precision.
 
     base: folder of the pretrained model. games: tasks by split (`read_splits`). Raises DataError if `output` is not
     empty, or if a split has too few games.
@@ -244,18 +244,19 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
     episodes = demonstrations(recipe, shown)
     encode = partial(tokenizer.encode, add_special_tokens=False)
     losses = train(model, [episode_row(episode, chat, encode) for episode in episodes], recipe)
-    save(model.bfloat16(), base, output)  # small, whatever it was trained in
     trained = time.monotonic()
-    merged = with_adapter(base, output).to(getattr(torch, DTYPES[precision])).eval()
-    record = AdapterRecord(
-        settings=recipe,
-        base={"model.safetensors": sha256(base / "model.safetensors")},
-        measured=measure(merged, chat, held_out, trained_on),
-        demonstrator_success=float(np.mean([episode.grade.reward for episode in episodes])),
-        training_seconds=round(trained - begun, 1),
-        precision=precision,
-        sha256={"adapter_model.safetensors": sha256(output / "adapter_model.safetensors")},
-        loss=losses,
-    )
-    (output / WARM_START).write_text(json.dumps(asdict(record), indent=1) + "\n")
+    with whole_folder(output) as folder:
+        save(model.bfloat16(), base, folder)  # small, whatever it was trained in
+        merged = with_adapter(base, folder).to(getattr(torch, DTYPES[precision])).eval()
+        record = AdapterRecord(
+            settings=recipe,
+            base={"model.safetensors": sha256(base / "model.safetensors")},
+            measured=measure(merged, chat, held_out, trained_on),
+            demonstrator_success=float(np.mean([episode.grade.reward for episode in episodes])),
+            training_seconds=round(trained - begun, 1),
+            precision=precision,
+            sha256={"adapter_model.safetensors": sha256(folder / "adapter_model.safetensors")},
+            loss=losses,
+        )
+        (folder / WARM_START).write_text(json.dumps(asdict(record), indent=1) + "\n")
     return record

@@ -6,7 +6,6 @@ template takes no tools gets this project's template.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.files import check_is_free, disk_errors, flush, readable, sha256, write_whole
+from rtpo.core.files import readable, sha256, whole_folder, write_whole
 from rtpo.core.names import first_words
 from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.run.cli import PROJECT
@@ -94,25 +93,17 @@ def prepare(source: ModelSource, output: Path) -> ModelRecord:
     The folder appears whole or not at all. Raises DataError if `output` is not free or a check fails, ConfigError for a
     model without ChatML's tokens, and MachineError if the disk is full.
     """
-    check_is_free(output)
     # a new tag may take a spare row of the vocabulary
     known = min(source.model.config.vocab_size, len(source.tokenizer))
     probe = _log_probs(source.model, source.tokenizer, known)
     make_compatible(source.model, source.tokenizer)
-    with disk_errors(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
-            partial_folder = Path(folder) / output.name
-            source.model.to(source.dtype).save_pretrained(partial_folder)
-            source.tokenizer.save_pretrained(partial_folder)
-            checks = check(partial_folder, probe)
-            files = {path.name: sha256(path) for path in sorted(partial_folder.iterdir())}
-            record = ModelRecord(source.name, source.origin, source.licence, version("transformers"), checks, files)
-            for path in partial_folder.iterdir():
-                flush(path)
-            write_whole(partial_folder / RECORD, (json.dumps(asdict(record), indent=2) + "\n").encode())
-            os.replace(partial_folder, output)
-            flush(output.parent)
+    with whole_folder(output) as partial:
+        source.model.to(source.dtype).save_pretrained(partial)
+        source.tokenizer.save_pretrained(partial)
+        checks = check(partial, probe)
+        files = {path.name: sha256(path) for path in sorted(partial.iterdir())}
+        record = ModelRecord(source.name, source.origin, source.licence, version("transformers"), checks, files)
+        write_whole(partial / RECORD, (json.dumps(asdict(record), indent=2) + "\n").encode())
     return record
 
 
