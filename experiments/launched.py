@@ -42,7 +42,11 @@ class LoadedExperiments:
 
     @property
     def first(self) -> Experiment:
-        """The first experiment. Its resources are those of all experiments, since they come from the profile."""
+        """The first experiment, whose resources, `at_once` and `keep` are those of all. Raises ConfigError if they are
+        not."""
+        if len({(each.resources, each.at_once, each.keep) for each in self.experiments}) > 1:
+            names = ", ".join(each.name for each in self.experiments)
+            raise ConfigError(f"{names} differ in launch.resources, at_once or keep: give one of them at a time.")
         return self.experiments[0]
 
     @property

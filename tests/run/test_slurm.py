@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 
@@ -133,6 +134,10 @@ def test_a_pattern_takes_several_experiments() -> None:
     assert len(several.elements) == sum(len(experiment.elements) for experiment in several.experiments)
     with pytest.raises(ConfigError):
         launched.load("ablate_clamp_*", [*small, "algorithm.label=one"])
+    assert several.first is several.experiments[0]
+    changed = replace(several.experiments[1], keep="nothing")
+    with pytest.raises(ConfigError, match="differ in launch"):
+        replace(several, experiments=(several.experiments[0], changed)).first  # noqa: B018
 
 
 def test_evaluations_take_the_contexts_of_training() -> None:
