@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypedDict
 
 from latex2sympy2_extended.logic import And
-from math_verify import parse, verify
+from math_verify import LatexExtractionConfig, parse, verify
 from math_verify.grader import is_equation
 from sympy import Eq, FiniteSet, Interval, Matrix, MatrixBase, Rational, Tuple
 from sympy.core.random import seed
@@ -27,6 +27,8 @@ from rtpo.rewards.units import says_another_value, without_words
 
 install()
 MEMORY_BYTES = 1 << 30
+_WHOLE_BOX = LatexExtractionConfig(boxed_match_priority=0)
+"""with `first_match`, parse the whole box or nothing; by default math-verify takes a number from unreadable text"""
 _TEXT = r"\\(?:text|mbox)\s*\{([^{}]*)\}"
 _BASE = re.compile(r"(?:.*=)?\s*(\d[\dA-Z]*)\s*_\s*(?:\{\s*(\d+)\s*\}|(\d))\s*", re.DOTALL)
 _MODULUS = re.compile(r"(.*[^\s(])\s*\(?\\p?mod\s*(?:\{\s*(\d+)\s*\}|(\d+))\s*\)?\s*", re.DOTALL)
@@ -59,7 +61,8 @@ def _without_spaces(text: str) -> str:
 
 def read(text: str) -> list[object]:
     """Parse a box's content with math-verify. Returns its expressions, then the text itself."""
-    parsed: list[object] = parse(f"\\boxed{{{text}}}", parsing_timeout=None, raise_on_error=True)
+    options = {"extraction_mode": "first_match", "parsing_timeout": None, "raise_on_error": True}
+    parsed: list[object] = parse(f"\\boxed{{{text}}}", [_WHOLE_BOX], **options)
     return parsed
 
 

@@ -46,7 +46,8 @@ _OPERATORS: Final = {
     "⋯": r"\cdots ",
     **dict.fromkeys("→⟶↦", r"\to "),
     **dict.fromkeys("⇒⟹", r"\implies "),
-    "≈": r"\approx ",
+    **dict.fromkeys("≈≃≅", r"\approx "),
+    "∴": r"\therefore ",
     "∉": r"\notin ",
     "∝": r"\propto ",
 }
@@ -266,6 +267,17 @@ REWRITES: Final = (
     _rewrite("ends", r"^(?:\\\\|\\q?quad(?![a-zA-Z])|\\[,;:! ]|&|\s)+", ""),
     _rewrite("ends", r"^\s*\{([^{}]*)\}\s*$", r"\1"),
     _rewrite("ends", r"(?<![\\.])(?<!\\right)[;.,。]\s*$", ""),
+    # what leads to the answer
+    _rewrite("answer", r"^\s*(?:(?:答案|答|结果|結果|解)\s*(?:[::=]|是|为|為)|总共|總共|一共|共计|合計|共)\s*", ""),
+    _rewrite("answer", r"(?i)^\s*\\text\s*\{(?:the )?(?:final )?answer(?: is)?\s*:?\s*\}\s*:?", ""),
+    _rewrite("answer", rf"(?i)^\s*\\text\s*\{{(?:the )?(?:final )?answer(?: is)?\s*:?\s*({NUMBER})\s*\}}$", r"\1"),
+    _rewrite("sign", r"\\(?:simeq|sim|cong|approxeq|doteq)\s*(?=[-+.\d])", r"\\approx "),
+    _rewrite(
+        "sign",
+        r"^\s*(?:(?::?=|\\(?:approx|equiv|therefore|because|to|implies|iff|(?:[lL]ong)?(?:[lL]eft)?[rR]ightarrow)"
+        r"(?![a-zA-Z]))\s*)+",
+        "",
+    ),
     # exponents as programs print them. 2e3 stays, since it may be a product with Euler's number
     _rewrite("exponent", r"^\s*([-+]?\d+\.\d+)[eE]([-+]?\d+)\s*$", r"\1\\times 10^{\2}"),
     _rewrite("exponent", r"^\s*([-+]?\d+)[eE]([-+]\d{2,})\s*$", r"\1\\times 10^{\2}"),
@@ -281,9 +293,6 @@ REWRITES: Final = (
     _rewrite("ordinal", r"(\d)\s*\^\s*\{?\s*\\(?:text|mathrm)\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?", r"\1"),
     # words about a number
     _rewrite("date", r"^.*(?:" + _MONTH + r").*$", _date_as_text),
-    _rewrite("answer", r"^\s*(?:(?:答案|答|结果|結果|解)\s*(?:[::]|是|为|為)|总共|總共|一共|共计|合計|共)\s*", ""),
-    _rewrite("answer", r"(?i)^\s*\\text\s*\{(?:the )?(?:final )?answer(?: is)?\s*:?\s*\}\s*:?", ""),
-    _rewrite("answer", rf"(?i)^\s*\\text\s*\{{(?:the )?(?:final )?answer(?: is)?\s*:?\s*({NUMBER})\s*\}}$", r"\1"),
     _rewrite(
         "multiple",
         rf"(?i)(?P<before>\\text\s*\{{\s*)?(?P<number>{NUMBER})\s*(?P<between>\\text\s*\{{)?\s*(?!千[米克瓦])"

@@ -94,6 +94,30 @@ def test_golds_equal_themselves_and_mutated_golds_do_not() -> None:
     assert [(gold, said) for gold, said in accepted if not ZERO_OR_UNIT.search(said)] == []
 
 
+UNFINISHED = (
+    *("(3, {}", "[-5, {}", "\\{{ {}", "\\ln( {}", "7 - ( {}", "6 + = {}", "\\sqrt[ {}", "9 = ( {}", "x = {} ("),
+    *("7 \\% of {}", "6\\%, {}\\%", "6 \\\\ {}", "6 \\mid {}", "6 & {}", "\\begin{{cases}} {}", "* {}", "${}$ ("),
+)
+
+
+@pytest.mark.parametrize("gold", ["5", "-12", "0.75", r"\frac{1}{2}", r"-\frac{3}{7}"])
+def test_no_number_is_taken_from_an_answer_that_cannot_be_read(gold: str) -> None:
+    assert [text for text in UNFINISHED if verdict(gold, text.format(gold)) == "right"] == []
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [
+        *(r"\begin{cases} 1 & x>0 \\ 0 & x\le 0 \end{cases}", r"\begin{cases} x=1 \\ y=2 \end{cases}"),
+        *(r"\max\{1, 2\}", r"\{x \mid x > 1\}", r"\{n \mid n = 2k, k > 3\}", r"\mathbb{R}^+", r"1010_{\text{two}}"),
+        *(r"2n+1, n\in\mathbb{Z}", r"\triangle ABC \sim \triangle DEF", r"5 \mid n + 2", r"(3, \frac{1}{2}", "="),
+    ],
+)
+def test_a_gold_is_read_as_a_whole_or_not_at_all(gold: str) -> None:
+    answers = {*re.findall(r"\d+", gold), r"\frac{1}{2}", gold}
+    assert {verdict(gold, answer) for answer in answers} == {"unreadable gold"}
+
+
 @pytest.mark.parametrize("places", [0, 1, 6, 7, 15, 16, 17, 40])
 def test_a_decimal_equals_its_other_forms_and_no_decimal_beside_it(places: int) -> None:
     rng = Random(places)
