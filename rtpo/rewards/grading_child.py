@@ -45,6 +45,8 @@ _RELATION = re.compile(r"[=<>]|\\(?:[gl]eq?|in)(?![a-zA-Z])")
 _BOUND = re.compile(r"\s*(?:\\(?:geq?|leq?|[gl]t|[gl]eqslant)(?![a-zA-Z])|[<>])[^<>,]*")
 """a relation without a left side"""
 _WORDS = re.compile(rf"\s*{_TEXT}\s*")
+_COORDINATE = re.compile(r"([a-vx-zA-Z])(?:_\{?(\d+)\}?)?")
+"""the name of a coordinate, such as x or x_{2}. w has no fixed place, since it can stand before x or after z"""
 
 
 class GradingRequest(TypedDict):
@@ -123,15 +125,33 @@ def _excludes_or_bounds(gold: str, answer: str) -> bool:
 
 
 def in_form_of(gold: Any, answer: Any) -> Any:
-    """The answer in the gold's form. A point becomes a row or column vector if the gold is a vector. 5 = x becomes
-    x = 5 if the gold is not an equation."""
+    """The answer in the gold's form. A point becomes a row or column vector if the gold is a vector. Named coordinates
+    are sorted if the gold is a point. 5 = x becomes x = 5 if the gold is not an equation."""
     if isinstance(gold, MatrixBase) and 1 in gold.shape:
         ends = answer.args[:2] if isinstance(answer, Interval) and answer.is_open else None
         entries = answer.args if isinstance(answer, Tuple) else ends
         return Matrix(*gold.shape, entries) if entries and len(entries) == len(gold) else answer
-    if isinstance(answer, Eq) and not is_equation(gold) and answer.rhs.free_symbols and not answer.lhs.free_symbols:
+    if isinstance(gold, Tuple | Interval) and isinstance(answer, FiniteSet | Tuple):
+        return _sorted_by_name(answer)
+    return answer if is_equation(gold) else _with_name_first(answer)
+
+
+def _with_name_first(answer: Any) -> Any:
+    """Turn 5 = x into x = 5."""
+    if isinstance(answer, Eq) and answer.rhs.free_symbols and not answer.lhs.free_symbols:
         return Eq(answer.rhs, answer.lhs, evaluate=False)
     return answer
+
+
+def _sorted_by_name(answer: FiniteSet | Tuple) -> FiniteSet | Tuple:
+    """Turn y = 3, x = 1 into the point (x = 1, y = 3), if the names follow each other, as x, y, z or x_1, x_2 do. Other
+    names have no fixed order, such as n and k, or theta and phi."""
+    equations = [_with_name_first(element) for element in answer.args]
+    names = [_COORDINATE.fullmatch(str(each.lhs)) if isinstance(each, Eq) else None for each in equations]
+    by_place = {ord(name[1]) + int(name[2] or 0): each for name, each in zip(names, equations, strict=True) if name}
+    first = min(by_place, default=0)
+    places = range(first, first + len(equations))
+    return Tuple(*map(by_place.__getitem__, places)) if by_place.keys() == set(places) else answer
 
 
 def contradicts(gold: Any, answer: Any) -> bool:
