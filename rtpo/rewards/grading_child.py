@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 from latex2sympy2_extended.logic import And
 from math_verify import LatexExtractionConfig, parse, verify
 from math_verify.grader import is_equation
-from sympy import Eq, FiniteSet, Interval, Matrix, MatrixBase, Rational, Tuple
+from sympy import Eq, Expr, FiniteSet, Interval, Matrix, MatrixBase, Rational, Tuple
 from sympy.core.random import seed
 
 from rtpo.rewards.math_verify_mends import install
@@ -88,7 +88,7 @@ def verdict(gold: str, answer: str) -> str:
         if are_equal is not None:
             return "right" if are_equal else "wrong"
         answer = without_words(gold, answer)
-        if _excludes_or_bounds(gold, answer) or says_another_value(gold, answer):
+        if _excludes_or_bounds(gold, answer):
             return "wrong"
         if "dots" in gold or "dots" in answer:
             return "right" if _without_spaces(gold) == _without_spaces(answer) else "wrong"
@@ -97,6 +97,9 @@ def verdict(gold: str, answer: str) -> str:
         # math-verify returns only the text itself if it is not mathematics
         if all(isinstance(value, str) for value in golds):
             return "unreadable gold"
+        # answers that are sets or points may have words, as in `x=1\text{ or }x=2`
+        if isinstance(golds[0], Expr | Eq) and says_another_value(gold, answer):
+            return "wrong"
         if base_or_modulus:
             answer, answers_base_or_modulus = split_base_or_modulus(answer)
             if answers_base_or_modulus != base_or_modulus:

@@ -74,7 +74,9 @@ _BRACED: Final = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _TAKES_TWO: Final = "[dt]?frac|[dt]?binom"
 _CONSTANTS: Final = "pi|alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega|rho|sigma|tau|infty"
 _BARE_ARGUMENT: Final = rf"[0-9]|(?<=[^a-zA-Z])[a-zA-Z]|\\(?:{_CONSTANTS})(?![a-zA-Z])"
-_UNIT: Final = r"\\(?:text|mathrm)\s*\{[^{}]*\}(?:\s*\^\s*\{?\s*-?\d\s*\}?)?"
+_WORDS: Final = r"\\(?:text|mathrm)\s*\{[^{}]*\}"
+_POWER: Final = r"\^\s*\{?\s*-?\d\s*\}?"
+_UNIT: Final = rf"{_WORDS}(?:\s*{_POWER})?"
 _BOLD: Final = "boldsymbol|bm|pmb|mathbf"
 _ENVIRONMENTS: Final = r"aligned|align\*?|gathered|split|equation\*?|array"
 _FONTS: Final = (
@@ -306,7 +308,7 @@ REWRITES: Final = (
     _rewrite("unit", rf"(?<=[\d}}])(?:\s|\\[,;: ])*{_UNIT}\s*/\s*{_UNIT}\s*$", ""),
     _rewrite("unit", rf"(?<=[\d}}])(?:\s|\\[,;: ])*(?:\\Omega|\\mu\s*{_UNIT}|\\unit\s*\{{[^{{}}]*\}})\s*$", ""),
     _rewrite("unit", rf"\\(?:SI|qty)\s*\{{({NUMBER})\}}\s*\{{[^{{}}]*\}}", r"\1"),
-    _rewrite("unit", rf"(?<=\\pi)(?:\s|\\[,;: ])*{_UNIT}\s*$", ""),
+    _rewrite("unit", rf"(?<=\\pi)((?:\s|\\[,;: ])*{_WORDS})\s*{_POWER}\s*$", r"\1"),
     # other notations of sets, logarithms, binomials, intervals, vectors, decimals and angles
     _rewrite("set", r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
     _rewrite("set", r"\\([lr])brace(?![a-zA-Z])", lambda match: "\\{" if match[1] == "l" else "\\}"),

@@ -58,9 +58,9 @@ _NOUN_BREAKERS: Final = VALUE_WORDS | frozenset(_JOINS.split())
 _UNITS: Final = frozenset(_UNIT_WORDS.split())
 
 
-def changes_value(words: str) -> bool:
-    """Whether a word changes the value of the number beside it, or denies the number."""
-    return not VALUE_WORDS.isdisjoint(_split(words.lower()))
+def changes_value(words: str, symbols: frozenset[str] = frozenset()) -> bool:
+    """Whether a word changes the value of the number beside it, or denies the number. Symbols change nothing."""
+    return not VALUE_WORDS.isdisjoint(set(_split(words.lower())) - symbols)
 
 
 def names_what_is_counted(words: str) -> bool:
@@ -85,6 +85,10 @@ def _split(words: str) -> list[str]:
 _BARE: Final = re.compile(rf"\s*{NUMBER}\s*|\s*-?\\[dt]?frac\s*(?:\{{\d+\}}|\d)\s*(?:\{{\d+\}}|\d)\s*")
 _WORDED: Final = re.compile(r"(?P<number>.*[\d}])(?:\s|\\[,;:! ])+(?P<words>[a-zA-Z][^\\]*)")
 _WORDS: Final = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}|(?<![\\a-zA-Z])([a-zA-Z]{2,}(?:[\s-]+[a-zA-Z]+)*)")
+_REMARK: Final = re.compile(
+    r"\\(?:text|mathrm)\s*\{\s*(?:[,;(]|(?:where|when|if|for|with|provided|given|assuming|as)\b).*", re.DOTALL
+)
+"""a condition or comment behind a value, as in `2x\\text{ where }x\\text{ is not 0}`"""
 
 
 def without_words(gold: str, answer: str) -> str:
@@ -95,10 +99,19 @@ def without_words(gold: str, answer: str) -> str:
 
 
 def says_another_value(gold: str, answer: str) -> bool:
-    """Whether the gold is a bare number, but the answer's words give its number another value. Examples are `5 halves`
-    and `5\\text{ times 3}`, which math-verify would read as 5."""
-    matches = list(_WORDS.finditer(answer)) if _BARE.fullmatch(gold) else []
-    return any(changes_value(match[1] or match[2]) or _joins_numbers(answer, match) for match in matches)
+    """Whether an answer's words give its value another value. Examples are `5 halves`, `5\\text{ times 3}` and
+    `3x\\text{ squared}`, whose words math-verify would drop. A gold may have such words itself.
+
+    Beside a gold that is not a number, letters are products, so there only words in `\\text` count.
+    """
+    if _BARE.fullmatch(gold):
+        symbols, matches = frozenset[str](), list(_WORDS.finditer(answer))
+    elif any(changes_value(match[1] or match[2]) for match in _WORDS.finditer(gold)):
+        return False
+    else:
+        symbols = frozenset(re.sub(r"\\[a-zA-Z]+", "", gold).lower())
+        matches = [match for match in _WORDS.finditer(_REMARK.sub("", answer)) if match[1]]
+    return any(changes_value(match[1] or match[2], symbols) or _joins_numbers(answer, match) for match in matches)
 
 
 def _joins_numbers(answer: str, words: re.Match[str]) -> bool:
