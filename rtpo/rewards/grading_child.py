@@ -16,12 +16,12 @@ from typing import Any, TypedDict
 
 from latex2sympy2_extended.logic import And
 from math_verify import LatexExtractionConfig, parse, verify
-from math_verify.grader import is_equation
+from math_verify.grader import is_equation, safe_sympy_doit
 from sympy import Eq, Expr, FiniteSet, Interval, Matrix, MatrixBase, Rational, Tuple
 from sympy.core.random import seed
 
-from rtpo.rewards.math_verify_mends import install
-from rtpo.rewards.notation import rewritten
+from rtpo.rewards.math_verify_mends import are_far_apart, install
+from rtpo.rewards.notation import in_latex, rewritten
 from rtpo.rewards.times import equal_times_or_ratios
 from rtpo.rewards.units import says_another_value, without_words
 
@@ -45,6 +45,12 @@ _RELATION = re.compile(r"[=<>]|\\(?:[gl]eq?|in)(?![a-zA-Z])")
 _BOUND = re.compile(r"\s*(?:\\(?:geq?|leq?|[gl]t|[gl]eqslant)(?![a-zA-Z])|[<>])[^<>,]*")
 """a relation without a left side"""
 _WORDS = re.compile(rf"\s*{_TEXT}\s*")
+_OTHER_UNIT = re.compile(r"\d[\dA-Z]*\s*_|[\d}](?:\s|\\[,;: ])*\\(?:text|mathrm)\s*\{[^{}]*\}[^=]*=")
+"""a number in another base or unit, as in `2516_8=1358` and `1\\text{ km}=1000\\text{ m}`"""
+_OTHER_SCALE = re.compile(
+    r"(?i)%|per ?cent|pct|\\circ|degree|\\log(?!\s*_)|\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)(?![a-z])(?!.*\\pi)"
+)
+"""what may give the sides of a true equation other numbers: percent, degrees, and logarithms without a base"""
 _COORDINATE = re.compile(r"([a-vx-zA-Z])(?:_\{?(\d+)\}?)?")
 """the name of a coordinate, such as x or x_{2}. w has no fixed place, since it can stand before x or after z"""
 
@@ -81,7 +87,7 @@ def verdict(gold: str, answer: str) -> str:
     """`right`, `wrong`, `unreadable answer`, `unreadable gold`, or the name of the exception that math-verify raised.
     math-verify itself would return "not equal" for an exception."""
     try:
-        gold, answer = rewritten(gold), rewritten(answer)
+        text, gold, answer = answer, rewritten(gold), rewritten(answer)
         if _WORDS.fullmatch(gold) and "\\" not in answer:
             answer = f"\\text{{{answer}}}"
         are_equal = equal_times_or_ratios(gold, answer)
@@ -108,7 +114,7 @@ def verdict(gold: str, answer: str) -> str:
         if not answers:
             return "unreadable answer"
         answers = [in_form_of(golds[0], value) for value in answers]
-        if "_" not in answer and contradicts(golds[0], answers[0]):
+        if contradicts(golds[0], answers[0], text):
             return "wrong"
         is_right = verify(golds, answers, timeout_seconds=None, raise_on_error=True, allow_set_relation_comp=True)
         return "right" if is_right else "wrong"
@@ -157,16 +163,18 @@ def _sorted_by_name(answer: FiniteSet | Tuple) -> FiniteSet | Tuple:
     return Tuple(*map(by_place.__getitem__, places)) if by_place.keys() == set(places) else answer
 
 
-def contradicts(gold: Any, answer: Any) -> bool:
+def contradicts(gold: Any, answer: Any, text: str) -> bool:
     """Whether an answer is wrong although math-verify would accept it, such as 72 = 73 for 73, or two numbers for an
-    interval."""
+    interval. text: the answer before rewriting."""
     if isinstance(gold, Interval):
         return isinstance(answer, FiniteSet) and not any(map(is_equation, answer.args))
-    if is_equation(gold) or not is_equation(answer):
+    if is_equation(gold) or not is_equation(answer) or _OTHER_UNIT.search(text):
         return False
     equations = answer._unsorted_args if isinstance(answer, And) else [answer]
-    sides = ([side.doit() for side in equation.args] for equation in equations)
-    return any(left != right for left, right in sides if isinstance(left, Rational) and isinstance(right, Rational))
+    sides = [tuple(map(safe_sympy_doit, equation.args)) for equation in equations if not equation.free_symbols]
+    if any(left != right for left, right in sides if isinstance(left, Rational) and isinstance(right, Rational)):
+        return True
+    return not _OTHER_SCALE.search(in_latex(text)) and any(are_far_apart(*pair) for pair in sides)
 
 
 def verdicts(requests: Iterable[str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any, Final
 
 from math_verify import grader
-from sympy import Expr, Float, I, Integer, MatrixBase, Pow, Rational, Symbol, exp, floor, log
+from sympy import Expr, Float, I, Integer, MatrixBase, Number, Pow, Rational, Symbol, exp, floor, log
 
 PLACES: Final = 6
 """fewest places of a rounded decimal"""
@@ -137,6 +137,19 @@ def _is_rounded(decimal: Expr, value: Expr) -> bool:
     nearest = value if isinstance(value, Rational) else value.evalf(places + _DIGITS[0])
     is_near = nearest.is_Number and nearest.is_finite and floor(nearest * 10**places + Rational(1, 2)) == scaled
     return bool(is_near) and len(str(abs(scaled))) >= _FEWEST_DIGITS
+
+
+def are_far_apart(left: Any, right: Any) -> bool:
+    """Whether two numbers differ by more than people round: by over 1 %, and by one or more in a decimal's last place.
+    False for complex numbers, and for what is no number."""
+    exact = [_exact(side) if isinstance(side, Expr) else side for side in (left, right)]
+    values = [side if isinstance(side, Rational) or not isinstance(side, Expr) else side.evalf() for side in exact]
+    if not all(isinstance(value, Number) and value.is_finite for value in values):
+        return False
+    difference = abs(values[0] - values[1])
+    places = [_places(number) for side, number in zip((left, right), exact, strict=True) if isinstance(side, Float)]
+    is_rounded = any(count is not None and difference < Rational(1, 10**count) for count in places)
+    return not is_rounded and bool(difference > max(map(abs, values)) / 100)
 
 
 def _places(number: Expr) -> int | None:

@@ -195,6 +195,12 @@ def _without_noun(match: re.Match[str]) -> str:
     return match[1] if names_what_is_counted(match[2]) else match[0]
 
 
+def _amounts(match: re.Match[str]) -> str:
+    """Rewrite 3\\text{ ft }4\\text{ in} as (3,4), on each side of an equation."""
+    sides = (",".join(re.split(r"\\text\s*\{[^{}]*\}", side)[:-1]) for side in match[0].split("="))
+    return "=".join(f"({side})" if "," in side else side for side in sides)
+
+
 def _date_as_text(match: re.Match[str]) -> str:
     """Rewrite a text that is a date as one `\\text`; leave any other text."""
     plain = re.sub(r"\\(?:text|mathrm)\s*\{([^{}]*)\}", r"\1", match[0]).replace("\\ ", " ")
@@ -366,7 +372,7 @@ REWRITES: Final = (
     _rewrite(
         "units",
         rf"^(?:[^{{}}\\]*\d[^{{}}\\]*{TEXT}\s*){{2,}}$",
-        lambda match: "(" + ",".join(re.split(r"\\text\s*\{[^{}]*\}", match[0])[:-1]) + ")",
+        _amounts,
     ),
 )
 
