@@ -14,8 +14,7 @@ from rtpo.rewards.units import COUNTED, NUMBER, TEXT, names_what_is_counted
 _OPERATORS: Final = {
     "∞": r"\infty ",
     "π": r"\pi ",
-    "×": r"\times ",
-    "✕": r"\times ",
+    **dict.fromkeys("×✕", r"\times "),
     "·": r"\cdot ",
     "÷": r"\div ",
     "∕": "/",
@@ -32,9 +31,7 @@ _OPERATORS: Final = {
     "√": r"\surd ",
     "∛": r"\surd[3] ",
     "∜": r"\surd[4] ",
-    "°": r"^\circ ",
-    "º": r"^\circ ",
-    "˚": r"^\circ ",
+    **dict.fromkeys("°º˚", r"^\circ "),
     "‖": r"\|",
     "⟨": r"\langle ",
     "〈": r"\langle ",
@@ -84,8 +81,9 @@ _FONTS: Final = (
 )
 _TEXTS: Final = "textbf|textit|textrm|textsf|texttt|textup|textnormal|emph|mbox|hbox"
 _NAMES: Final = "ln|log|lg|exp|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|cis"
-_DEGREES: Final = r"\s*\^\s*\{?\s*\\circ\s*\}?"
+_DEGREES: Final = r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))"
 _FRACTION: Final = rf"\\[dt]?frac\s*(?:{_GROUP}|\d)\s*(?:{_GROUP}|\d)"
+_ANGLE: Final = rf"(?:{_FRACTION}|\([^()]*\)|{_GROUP}|\d[\d,]*(?:\.\d+)?|\.\d+)"
 
 
 def _latex_of(letter: str) -> str:
@@ -129,8 +127,12 @@ def _repeating(match: re.Match[str]) -> str:
     return f"\\frac{{{above}}}{{{(10 ** len(period) - 1) * 10 ** len(fixed)}}}"
 
 
+def _in_radians(angles: str) -> str:
+    return re.sub(rf"({_ANGLE}){_DEGREES}", r"\\frac{\1\\pi}{180}", angles)
+
+
 def _cis(match: re.Match[str]) -> str:
-    angle = re.sub(rf"({NUMBER}|{_GROUP}){_DEGREES}", r"\\frac{\1\\pi}{180}", match["angle"])
+    angle = _in_radians(match["angle"])
     return f"(\\cos({angle})+i\\sin({angle}))"
 
 
@@ -301,9 +303,16 @@ REWRITES: Final = (
     _rewrite("ordinal", r"(\d)\s*\^\s*\{?\s*\\(?:text|mathrm)\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?", r"\1"),
     # words about a number
     _rewrite("date", r"^.*(?:" + _MONTH + r").*$", _date_as_text),
+    _rewrite("mixed", r"^\s*\\text\s*\{\s*(-?\d+\s+\d+\s*/\s*\d+)(?!\d)([^{}]*)\}\s*$", r"\1\2"),
+    _rewrite(
+        "mixed",
+        rf"^(\s*(?:\\?\$)?-?\d+)(?:\s|\\ )+(\d+)\s*/\s*(\d+)(?=(?:\s|\\[,;: ])*(?:$|=|{_UNIT}|[a-zA-Z]{{2}}))",
+        r"\1\\frac{\2}{\3}",
+    ),
     _rewrite(
         "multiple",
-        rf"(?i)(?P<before>\\text\s*\{{\s*)?(?P<number>{NUMBER})\s*(?P<between>\\text\s*\{{)?\s*(?!千[米克瓦])"
+        rf"(?i)(?P<before>\\text\s*\{{\s*)?(?P<number>{NUMBER}|(?:-?\d+\s*)?{_FRACTION})\s*"
+        r"(?P<between>\\text\s*\{)?\s*(?!千[米克瓦])"
         rf"(?P<multiple>{'|'.join(_MULTIPLES)})s?(?=[\s}}]|$|[^\W\da-z_])(?P<end>\s*\}})?",
         _with_power,
     ),
@@ -346,11 +355,7 @@ REWRITES: Final = (
         "vector", r"^\s*[(\[]([^()\[\]]*,[^()\[\]]*)[)\]]\s*\^\s*\{?\s*(?:T|\\top|\\mathrm\{T\})\s*\}?\s*$", r"(\1)"
     ),
     _rewrite("vector", r"^\s*\\(?:vec|overrightarrow)\s*\{?\s*\w+\s*\}?\s*=\s*(?=[(\\])", ""),
-    _rewrite(
-        "cis",
-        r"\\cis(?![a-zA-Z])(?:\s|\\,)*(?:\((?P<angle>(?:[^()]|\([^()]*\))*)\))",
-        _cis,
-    ),
+    _rewrite("cis", r"\\cis(?![a-zA-Z])(?:\s|\\,)*(?:\((?P<angle>(?:[^()]|\([^()]*\))*)\))", _cis),
     _rewrite(
         "cis",
         rf"\\cis(?![a-zA-Z])(?:\s|\\,)*(?:\{{\s*)?(?P<angle>-?[\d.]+{_DEGREES}|-?\d*\s*{_FRACTION}(?:\s*\\pi)?|-?\d*\s*\\pi(?:\s*/\s*\d+)?|\\[a-z]+|[a-z])(?:\s*\}})?",
@@ -364,10 +369,10 @@ REWRITES: Final = (
     _rewrite("repeating", r"^\s*(\d*)\.(\d*)(\(\d+\))\s*$", _repeating),
     _rewrite(
         "degree",
-        rf"(\\(?:sin|cos|tan|cot|sec|csc))\s*[({{]?\s*([\d.]+){_DEGREES}\s*[)}}]?",
-        r"\1(\\frac{\2\\pi}{180})",
+        rf"(?P<function>\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])\s*(?:\^\s*(?:\d|{_GROUP}))?)(?:\s|\\[,;:! ])*"
+        rf"(?P<argument>-?\s*{_ANGLE}{_DEGREES}|\((?:[^()]|\([^()]*\))*\)|{_FRACTION}|{_GROUP})",
+        lambda match: match["function"] + _in_radians(match["argument"]),
     ),
-    _rewrite("mixed", r"^\s*(-?\d+)(?:\s|\\ )+(\d+)\s*/\s*(\d+)\s*$", r"\1\\frac{\2}{\3}"),
     # numbers with units become a tuple; math-verify would read the text from the first unit to the last as one unit
     _rewrite(
         "units",
