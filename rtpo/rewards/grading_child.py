@@ -20,7 +20,7 @@ from math_verify.grader import is_equation, safe_sympy_doit
 from sympy import Eq, Expr, FiniteSet, Interval, Matrix, MatrixBase, Rational, Tuple
 from sympy.core.random import seed
 
-from rtpo.rewards.math_verify_mends import are_far_apart, install
+from rtpo.rewards.math_verify_mends import Exhausted, are_far_apart, install
 from rtpo.rewards.notation import in_latex, rewritten
 from rtpo.rewards.times import equal_times_or_ratios
 from rtpo.rewards.units import says_another_value, without_words
@@ -118,6 +118,8 @@ def verdict(gold: str, answer: str) -> str:
             return "wrong"
         is_right = verify(golds, answers, timeout_seconds=None, raise_on_error=True, allow_set_relation_comp=True)
         return "right" if is_right else "wrong"
+    except Exhausted as error:
+        return str(error)
     except Exception as error:  # the name alone: the message can be very long
         return type(error).__name__
 

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any, Final
 
 from math_verify import grader
-from sympy import Expr, Float, I, Integer, MatrixBase, Number, Pow, Rational, Symbol, exp, floor, log
+from sympy import Expr, Float, I, Integer, MatrixBase, Number, Pow, Rational, Symbol, exp, floor, log, simplify
 
 PLACES: Final = 6
 """fewest places of a rounded decimal"""
@@ -24,12 +24,15 @@ _DIGITS: Final = (60, 500)
 """digits to which irrational numbers are compared: to 60 first, and to 500 if these agree"""
 _GUARD_DIGITS: Final = 20
 _PRIMES: Final = (2, 3, 5, 7, 11, 13)
-_DIVISORS: Final = (17, 3)
-"""divisors of the primes; each gives test points of another size"""
+_SIZES: Final = (
+    *(Rational(1, 17), Rational(1, 3), Rational(19, 12)),
+    *(Rational(50, 7), Rational(700, 11), Rational(3000, 13)),
+)
+"""factors of the primes; each gives test points of another size. An expression such as ln(x - 50) is real at large
+points only"""
 _MOST_SYMBOLS: Final = 4
 
 _numeric_eq = grader.sympy_numeric_eq
-_symbolic_eq = grader.sympy_symbolic_eq
 
 
 def numeric_eq(left: Any, right: Any, float_rounding: int, numeric_precision: int) -> bool:
@@ -49,14 +52,25 @@ def numeric_eq(left: Any, right: Any, float_rounding: int, numeric_precision: in
     if not _numeric_eq(left, right, float_rounding, numeric_precision):
         return False
     # math-verify treats small differences as 0, so the sides are compared at a point too
-    point = _point(symbols, 17)
+    point = _point(symbols, _SIZES[0])
     return _are_equal(left.subs(point), right.subs(point))
 
 
+class Exhausted(BaseException):
+    """A comparison ran out of memory or stack; the text is the name of the exception. It is no Exception, because
+    math-verify catches all of these and then counts the sides as different."""
+
+
 def symbolic_eq(left: Any, right: Any) -> bool:
-    """Replaces math-verify's symbolic comparison, which would drop the last digits of decimals."""
-    sides = (_exact(side) if isinstance(side, Expr) else side for side in (left, right))
-    return bool(_symbolic_eq(*sides))
+    """Replaces math-verify's symbolic comparison, which would drop the last digits of decimals. Raises Exhausted."""
+    left, right = (_exact(side) if isinstance(side, Expr) else side for side in (left, right))
+    try:
+        difference = simplify(left - right)
+        return bool(difference.is_zero_matrix if isinstance(difference, MatrixBase) else difference.is_zero)
+    except (MemoryError, RecursionError) as error:
+        raise Exhausted(type(error).__name__) from error
+    except Exception:  # such as TypeError for sides that cannot be subtracted
+        return False
 
 
 def _exact(side: Expr) -> Expr:
@@ -77,29 +91,26 @@ def _has_branches(side: Expr) -> bool:
 
 
 def _are_equal_where_real(left: Expr, right: Expr, symbols: list[Symbol]) -> bool:
-    """Whether both sides agree at test points of each sign and two sizes. Points where a side is not real are skipped,
-    unless a side contains i. At least two points must remain."""
+    """Whether both sides agree at test points of each sign and size. Points where a side, or a root, power or logarithm
+    in it, is not real are skipped, unless a side contains i. At least two points must remain."""
     is_complex = left.has(I) or right.has(I)
+    parts = (left, right, *left.atoms(Pow, log), *right.atoms(Pow, log))
     compared = 0
-    for divisor in _DIVISORS:
-        for signs in product((1, -1), repeat=len(symbols)):
-            point = {
-                symbol: sign * value
-                for sign, (symbol, value) in zip(signs, _point(symbols, divisor).items(), strict=True)
-            }
-            sides_at_point = left.subs(point), right.subs(point)
-            values = [end.evalf() for end in sides_at_point]
-            if not all(value.is_number and value.is_finite for value in values):
-                continue
-            if is_complex or all(value.is_extended_real for value in values):
-                compared += 1
-                if not _are_equal(*sides_at_point):
-                    return False
+    for size, *signs in product(_SIZES, *[(1, -1)] * len(symbols)):
+        magnitudes = _point(symbols, size).items()
+        point = {symbol: sign * value for sign, (symbol, value) in zip(signs, magnitudes, strict=True)}
+        values = [part.subs(point).evalf() for part in parts]
+        if not all(value.is_number and value.is_finite for value in values):
+            continue
+        if is_complex or all(value.is_extended_real for value in values):
+            compared += 1
+            if not _are_equal(left.subs(point), right.subs(point)):
+                return False
     return compared > 1
 
 
-def _point(symbols: list[Symbol], divisor: int) -> dict[Symbol, Rational]:
-    return {symbol: Rational(_PRIMES[place % len(_PRIMES)] + place, divisor) for place, symbol in enumerate(symbols)}
+def _point(symbols: list[Symbol], size: Rational) -> dict[Symbol, Rational]:
+    return {symbol: (_PRIMES[place % len(_PRIMES)] + place) * size for place, symbol in enumerate(symbols)}
 
 
 def _are_equal(left: Expr, right: Expr) -> bool:

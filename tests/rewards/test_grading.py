@@ -172,6 +172,29 @@ def test_what_math_verify_raises_is_no_verdict(monkeypatch: pytest.MonkeyPatch, 
     assert grading_child.verdict("5", "6") == "MemoryError"
 
 
+@pytest.mark.parametrize("error", [MemoryError, RecursionError])
+@pytest.mark.parametrize(("gold", "answer"), [("5!", "6!"), ("2x", "3x"), ("2x<6", "x<4"), ("(2x,1)", "(3x,1)")])
+def test_a_comparison_without_memory_or_stack_is_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception], gold: str, answer: str
+) -> None:
+    """math-verify catches every exception of sympy, also around the sides of a relation, and counts it as wrong."""
+
+    def fail(expression: object) -> None:
+        raise error("far too much")
+
+    monkeypatch.setattr("rtpo.rewards.math_verify_mends.simplify", fail)
+    assert grading_child.verdict(gold, answer) == error.__name__
+    assert grading_child.verdict(gold, gold) == "right"
+
+
+def test_an_expression_that_cannot_be_simplified_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(expression: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr("rtpo.rewards.math_verify_mends.simplify", fail)
+    assert grading_child.verdict("2x", "3x") == "wrong"
+
+
 def test_children_that_are_killed_or_stop_reading_are_replaced(
     faulty: MathGrader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
