@@ -20,6 +20,10 @@ _WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|emph
 """LaTeX commands around words in a box"""
 _RANGE = re.compile(r"(?<=\d)-{2,3}(?=\d)")
 """LaTeX's dash between two numbers"""
+_CURRENCIES: Final = "".join(letter for letter in map(chr, range(0x2100)) if unicodedata.category(letter) == "Sc")
+_RELATIONS: Final = "=<>≤≥≈"
+_DEBT = re.compile(rf"(?<![^\s(\[{{{_RELATIONS}])-([{_CURRENCIES}])(?=\.?\d)")
+"""a minus before a currency sign, as in -$5"""
 _SIGNED = re.compile(r"-\.?(?=\d)|\.(?=\d)")
 
 Tokens = tuple[str, ...]
@@ -59,13 +63,15 @@ def tokenize(text: str) -> Tokens:
     """The tokens of a text after NFKC and lower case.
 
     - White space and LaTeX's text commands, as in `\\text{Paris}`, separate tokens. Each ideograph or kana is a token.
-    - Punctuation, symbols and invisible characters are removed, but a minus sign or point that begins a number stays.
+    - Punctuation, symbols and invisible characters are removed, but a minus sign or point that begins a number stays,
+      also behind a relation (`x=-3`) and before a currency sign (`-$5`).
     - Between two digits, a decimal point stays, a thousands comma is removed, and any other mark separates tokens.
     - The articles a, an and the are removed. Articles or punctuation stay if nothing else would be left.
     """
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).replace("\u2212", "-")
     text = _RANGE.sub("-", _WRAPPER.sub(" ", re.sub(r"(?<=\w)\\?~(?=\w)", " ", text)))
     text = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf"))
+    text = _DEBT.sub(r"\1-", text)
     signs = {
         number.start(): number.group() for number in _SIGNED.finditer(text) if _may_begin_number(text, number.start())
     }
@@ -77,7 +83,7 @@ def tokenize(text: str) -> Tokens:
 def _may_begin_number(text: str, place: int) -> bool:
     """Whether a number may begin at `place`."""
     before = text[place - 1 : place]
-    return not before or before.isspace() or unicodedata.category(before) in ("Ps", "Pi", "Sc")
+    return not before or before.isspace() or before in _RELATIONS or unicodedata.category(before) in ("Ps", "Pi", "Sc")
 
 
 def _replacement(text: str, place: int) -> str:

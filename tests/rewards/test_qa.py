@@ -38,6 +38,8 @@ TEXTS = {
     # numbers
     **{"1,234,567": "1234567", "1.95 m": "1.95 m", "in 2010.": "in 2010", "1,95": "1 95", "3½": "31 2"},
     **{"-5 and −5 and (-5)": "-5 and -5 and -5", "5 - 3": "5 3", "A-5": "a5", "-.5": "-.5", "x-.5": "x5", "$-5": "-5"},
+    **{"x=-3": "x -3", "x = −3": "x -3", "x≥-3, y≤−.5": "x -3 y -.5", "≈-3<-2": "-3 -2", "x=3": "x3", "x-=3": "x3"},
+    **{"-$5": "-5", "−€ 5": "5", "−€5": "-5", "x=-£.5": "x -.5", "a-$5": "a5", "-#5": "5", "-$x": "x", "5-$3": "53"},
     # articles and marks are kept where nothing else is there
     **{"(A)": "a", "The The": "the the", "?": "?", " \u200b\n": ""},
     # no spaces between words
@@ -71,6 +73,7 @@ SCORES = (
     ("1,000", "1000", True, 1, 1),
     *((gold, said, False, 0, 0) for gold, said in (("yes", "yes, both were"), ("No Country", "no"), ("Paris", ""))),
     *((gold, said, False, 0, 0) for gold, said in (("5", "5.0"), ("3.14", "31.4"), ("-5", "5"))),
+    *((gold, said, False, 0, 0) for gold, said in (("-$5", "5"), ("$5", "-$5"), ("-£5", "£5"))),
 )
 
 
