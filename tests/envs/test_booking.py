@@ -13,7 +13,7 @@ from traces import NO_OP, RIGHT_SHARE, booking_traces
 
 from rtpo.core.splits import split_of
 from rtpo.envs.booking import world
-from rtpo.envs.booking.env import BookingEnv
+from rtpo.envs.booking.env import BookingEnv, tells
 from rtpo.envs.booking.world import KINDS, MOST_MESSAGES, TOOLS, Database, Departure, Reservation, generate, wish_of
 from rtpo.errors import DataError
 from rtpo.tools.protocol import render_call
@@ -65,8 +65,37 @@ def test_a_figure_must_be_told_to_the_user() -> None:
 
     thought = graded(cancel, f"<think>{figure}</think>It is done for 7 dollars.")
     assert thought.detail == f"the user was not told {figure}"
-    assert graded(cancel, read, f"It is done. {figure[0]},{figure[1:]}").reward == 1
+    assert graded(cancel, read, f"It is done. You get ${figure}.00.").reward == 1
+    assert graded(cancel, read, f"It is done. {figure[0]},{figure[1:]}").reward == 0
+    assert graded(cancel, read, f"It is done. 2{figure} dollars").reward == 0
     assert graded(cancel.replace("<tool_call>", f"It is {figure}. <tool_call>"), "Done, 7.").reward == 0
+
+
+TELLING = (
+    "{}",
+    "{}.",
+    "{}.00",
+    "{} dollars",
+    "${}",
+    "US${}.0",
+    "USD{}",
+    "{}USD",
+    "R{}",
+    "€{}!",
+    "-{}",
+    "*{}*",
+    "7, {}, 8",
+)
+OTHER = ("2{}", "{}5", "R{}5", "R2{}", "{}.50", "2,{}", "2.{}", "{},000", "{}000 dollars", "0.{}", "{},5")
+
+
+@pytest.mark.parametrize("figure", ["100", "64", "399", "1100", "1,100", "25300", "1,025,300"])
+def test_a_figure_is_told_as_a_number_of_its_own(figure: str) -> None:
+    asked = figure.replace(",", "")
+    assert [text for text in TELLING if not tells(asked, text.format(figure))] == []
+    assert [text for text in OTHER if tells(asked, text.format(figure))] == []
+    assert not tells(asked, "Options " + ",".join(asked))
+    assert tells(asked, f"Not 2{figure} or {figure}7 but {figure}")
 
 
 def test_a_second_call_of_a_reply_is_not_run_and_an_answer_can_be_encoded() -> None:

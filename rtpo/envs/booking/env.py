@@ -1,6 +1,7 @@
 """The booking desk: a dialogue with a scripted user and tools that change a database (docs/run/tasks.md)."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 
 from rtpo.core.json_text import encodable
@@ -21,6 +22,13 @@ class State:
     said: tuple[str, ...] = ()  # the agent's messages to the user, in order
     wrote: bool = False  # a call has written to the database
     ended: bool = False  # the user has ended the dialogue
+
+
+def tells(figure: str, message: str) -> bool:
+    """Whether a message has a whole number as a number of its own, as in $1,100.00 for 1100. Digits of another number
+    or of a key, such as 21100 and R11005, do not count."""
+    digits = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", ",?", figure)
+    return bool(re.search(rf"(?<!\d)(?<!\d[.,]){digits}(?!,?\d)(?!\.\d*[1-9])", message))
 
 
 class BookingEnv(Episode[State]):
@@ -54,8 +62,7 @@ class BookingEnv(Episode[State]):
             return Grade(GradeOutcome.GRADED, 0.0, "the user has not ended the dialogue")
         if self._state.changed != world.gold(wish.key).changed:
             return Grade(GradeOutcome.GRADED, 0.0, "the database is not what it should be")
-        texts = [message.replace(",", "") for message in self._state.said]
-        if missing := [figure for figure in wish.figures if not any(figure in text for text in texts)]:
+        if missing := [figure for figure in wish.figures if not any(tells(figure, text) for text in self._state.said)]:
             return Grade(GradeOutcome.GRADED, 0.0, f"the user was not told {', '.join(missing)}")
         return Grade(GradeOutcome.GRADED, 1.0)
 
