@@ -74,8 +74,9 @@ def test_the_tool_is_one_and_answers_in_text(index: str) -> None:
     assert result.outcome is ToolOutcome.OK
     assert [line.split(":")[1].strip() for line in result.output.splitlines()] == ["Brask", "Ada Holm"]
     world = SearchWorld(on_index(index, query_characters=10))
-    refused = [asyncio.run(world.call(query)).outcome for query in ("", " \t\0", "x" * 11)]
-    assert refused == [ToolOutcome.REFUSED] * 3
+    results = [asyncio.run(world.call(query)) for query in ("", " \t\0", "x" * 11, "Ada Holm")]
+    assert [result.outcome for result in results] == [ToolOutcome.REFUSED] * 3 + [ToolOutcome.OK]
+    assert [result.is_forgotten for result in results] == [True] * 3 + [False]
 
 
 IDENTITY = {"backend": "http", "url": "http://host/"}

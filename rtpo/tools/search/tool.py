@@ -110,7 +110,7 @@ class SearchWorld:
         else:
             refusal = self._backend.refusal(query)
         if refusal:
-            return ToolResult(ToolOutcome.REFUSED, refusal)
+            return ToolResult(ToolOutcome.REFUSED, refusal, is_forgotten=True)
         return ToolResult(ToolOutcome.OK, await self._store.once(query, lambda: self._backend.answer(query)))
 
 
