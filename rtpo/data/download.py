@@ -38,7 +38,8 @@ def _download(dataset: DataSet) -> tuple[Path, str]:
     if dataset.source.startswith("hf://"):
         uri = parse_hf_uri(dataset.source)
         file = Path(hf_hub_download(uri.id, uri.path_in_repo, repo_type=uri.type, revision=uri.revision))
-        return file, file.parts[file.parts.index("snapshots") + 1]
+        # the cache has snapshots/COMMIT/PATH_IN_REPO
+        return file, file.parts[-len(Path(uri.path_in_repo).parts) - 1]
     # a URL that names a commit always gives the same bytes: a cached file needs no network
     settings = DownloadConfig(use_etag=dataset.revision == UNVERIFIED, disable_tqdm=True)
     return Path(DownloadManager(download_config=settings).download(dataset.source)), dataset.revision

@@ -192,11 +192,11 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
 def normalised(question: str) -> str:
     """A question without case, Unicode compatibility forms, punctuation and extra white space.
 
-    A minus sign counts as punctuation, so different mathematics problems can become equal. The only harm is a training
-    problem dropped without need.
+    Dollars around mathematics and every minus sign count as punctuation, so different mathematics problems can become
+    equal. The only harm is a training problem dropped without need.
     """
     text = unicodedata.normalize("NFKC", question).casefold()
-    return " ".join("".join(" " if unicodedata.category(c)[0] in "PZC" else c for c in text).split())
+    return " ".join("".join(" " if c in "$\u2212" or unicodedata.category(c)[0] in "PZC" else c for c in text).split())
 
 
 def overlaps(training: Iterable[Record], evaluation: Iterable[Task]) -> list[Dropped]:

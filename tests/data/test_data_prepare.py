@@ -34,7 +34,7 @@ CONTENT = bytes(range(256)) * 1000
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with Hub() as running:
-        point_to(running, tmp_path / "cache", monkeypatch)
+        point_to(running, tmp_path / "snapshots" / "cache", monkeypatch)
         monkeypatch.setattr(time, "sleep", lambda _: None)
         running.files[ON_HUB] = running.files["/file"] = running.files[f"/{COMMIT}/file"] = CONTENT
         yield running
@@ -196,6 +196,12 @@ def test_training_questions_that_are_evaluation_questions_are_dropped(tmp_path: 
     # whatever their case, compatibility forms, punctuation and white space
     assert normalised(" Who WROTE\u2028“Ａ, b”?! Straße") == "who wrote a b strasse"
     assert len({*map(normalised, ("$2+1$", "$2-1$", "$21$"))}) == 3
+    for texts in (
+        ("Find $x$.", "Find \\(x\\).", "Find \\[x\\]", "find $$x$$", "Find x"),
+        ("$x - 1$", "x \u2212 1", "\\(x-1\\)", "x – 1"),
+        ("Solve $y=-2$", "Solve \\( y=\u22122 \\)"),
+    ):
+        assert len({*map(normalised, texts)}) == 1
 
 
 def test_a_new_evaluation_set_makes_training_sets_stale(tmp_path: Path) -> None:
