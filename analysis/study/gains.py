@@ -86,9 +86,9 @@ class StudyRuns:
         decoding. when: before or after training. Raises DataError if runs of a task were asked other questions."""
         return self._success(mode, when, self.places)
 
-    def searched(self, rate: float) -> pd.DataFrame:
-        """Success of each validation question after the search's runs at a rate, like `answers`."""
-        return self._success(OUTCOME, "after", _places([run for run, tried in self.study.search() if tried == rate]))
+    def searched(self, rate: float, when: str = "after") -> pd.DataFrame:
+        """Success of each validation question in the search's runs at a rate, like `answers`."""
+        return self._success(OUTCOME, when, _places([run for run, tried in self.study.search() if tried == rate]))
 
     def _success(self, mode: str, when: str, places: pd.DataFrame) -> pd.DataFrame:
         every = self.frames.questions["success"]
@@ -291,6 +291,21 @@ def runs(name: str) -> pd.DataFrame:
         rows.append(row | costs.get((task, configuration.label), without))
     columns = ["Task", "Configuration", "Chosen", "Before", *(f"{rate:g}" for rate in _tried(name)), "Runs"]
     return pd.DataFrame(rows, columns=[*columns, *COST_COLUMNS]).fillna(NO_VALUE)
+
+
+def search(name: str) -> pd.DataFrame:
+    """What the finished runs of the search gained on validation questions, by task, configuration and rate. Intervals
+    are for new warm starts and seeds."""
+    source, rows = runs_of(name), []
+    for rate in _tried(name):
+        before, after = (source.searched(rate, when) for when in ("before", "after"))
+        for (task, label), gained in (after - before).groupby(level=["task", "label"]):
+            means = (number(each.loc[gained.index].to_numpy().mean(), 1, 100) for each in (before, after))
+            named = {"Task": TASKS[str(task)], "Configuration": title_of(str(label)), "Rate": f"{rate:g}"}
+            row = named | {"Runs": str(len(gained))}
+            row |= zip(("Before, %", "After, %"), means, strict=True)
+            rows.append(row | {"Gain": percent(interval(gained.to_numpy()), sign=True)})
+    return pd.DataFrame(rows).sort_values(["Task", "Configuration"], kind="stable", ignore_index=True)
 
 
 def _tried(name: str) -> list[float]:

@@ -180,6 +180,11 @@ def test_tables_say_what_the_runs_do(folder: Path) -> None:
     runs = gains_of.runs("made")
     assert runs[["Chosen", "Before", "Runs"]].to_numpy().tolist() == [["0.001", "20.0", "8"]] * 3
     assert runs["0.001"].tolist() == ["40.0", "15.0", "70.0"]
+    searched = gains_of.search("made").set_index("Configuration")
+    assert searched["After, %"].sort_values().tolist() == ["15.0", "40.0", "70.0"]
+    assert set(searched["Before, %"]) == {"20.0"}
+    assert sorted(text.partition(" ")[0] for text in searched["Gain"]) == ["+20.0", "+50.0", "−5.0"]
+    assert set(searched["Runs"]) == {"1"}
     (axes,) = gain_figure().axes
     means = {line.get_ydata()[0]: line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1}
     assert means == pytest.approx({0: -25, 1: 30})
