@@ -2,6 +2,7 @@
 (docs/results/when.md).
 
     python experiments/study.py turns rates       the search: every configuration at several rates
+    python experiments/study.py textworld gate    what must be gained before the test, if the plan has a gate
     python experiments/study.py turns freeze      write down the chosen rates, and what is predicted of the comparisons
     python experiments/study.py turns core        a part of the plan: its main configurations
     python experiments/study.py turns missing     list the runs that are missing
@@ -9,10 +10,11 @@
 A run that fails by its numbers or its engine does not keep the next from running. To resume a part, give the same
 command again. Several processes can share a part, ideally one on each core: each takes runs that no other process
 holds. Records go to results/<study>/<warm start>/, or <task>_<warm start>/ for a task that the plan defines. Folders of
-the part `rates` begin with `rates_`. `freeze` writes the chosen rates to results/<study>/learning_rates.json, and the
-predictions beside them, unless the plan's gate is closed. Parts other than `rates` run only after that, and only
-configurations with a chosen rate. If the best rate of a search is the lowest or highest tried, `rates` also runs the
-next one beyond it. --results FOLDER repeats a part in another folder, at the same rates.
+the parts `rates` and `gate` begin with these words. `freeze` writes the chosen rates to
+results/<study>/learning_rates.json, and the predictions beside them, unless the plan's gate is closed. Parts after
+`rates` and `gate` run only then, and only configurations with a chosen rate. If the best rate of a search is the lowest
+or highest tried, `rates` also runs the next one beyond it. --results FOLDER repeats a part in another folder, at the
+same rates.
 """
 
 import sys

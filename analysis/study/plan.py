@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from analysis.load import load_run, read_parquet
-from analysis.study.plan_file import CORE, RATES, Configuration, Part, Place, Search, StudyTask, load_plan
+from analysis.study.plan_file import CORE, GATE, RATES, Configuration, Part, Place, Search, StudyTask, load_plan
 from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
@@ -35,7 +35,7 @@ class StudyRun:
 
     task: str  # as the plan names it
     experiment: str
-    """the folder around the run's own: [rates_][TASK_]WARM_START; TASK is there if the plan defines the task"""
+    """the folder around the run's own: [rates_|gate_][TASK_]WARM_START; TASK is there if the plan defines the task"""
     label: str  # the configuration's; in the search with the rate
     seed: int
     configuration: Configuration
@@ -92,13 +92,13 @@ class Study:
         self.decoding = self._plan.decoding
         self.compared_parts = tuple(self._plan.parts)
         """the parts after the search for rates, in the order of the file"""
-        self.parts = (RATES, *self.compared_parts)
+        self.parts = (RATES, *([GATE] if self._plan.gate else []), *self.compared_parts)
 
     def planned(self, part: str) -> Iterator[PlannedRun]:
         """The runs of a part in the order in which they are trained: all configurations at one place, then at the
-        next. The part `rates` has the runs of `search`."""
-        if part == RATES:
-            yield from self.search()
+        next. The part `rates` has the runs of `search`, and `gate` those of the gate's configuration."""
+        if part in (RATES, GATE):
+            yield from self.search() if part == RATES else self._gate()
             return
         rates, compared = self._rates(), self._plan.parts[part]
         for place, configuration in product(self._places(compared), compared.configurations):
@@ -116,7 +116,8 @@ class Study:
             Place(task, self.warm_starts(task)[number], seed) for seed, number in pairs for task in part.tasks
         ]
 
-    def _study_run(self, place: Place, configuration: Configuration, label: str, is_search: bool = False) -> StudyRun:
+    def _study_run(self, place: Place, configuration: Configuration, label: str, part: str = "") -> StudyRun:
+        """part: RATES or GATE, whose runs have folders and settings of their own."""
         task, warm_start = self._task(place.task), place.warm_start
         base = task.task
         experiment = warm_start if base == place.task else f"{place.task}_{warm_start}"
@@ -128,9 +129,10 @@ class Study:
             *self._plan.settings,
             *task.settings,
             *configuration.settings,
-            *(self._plan.rates.settings if is_search else ()),
+            *(self._plan.rates.settings if part else ()),
+            *(self._plan.gate.settings if self._plan.gate and part == GATE else ()),
         )
-        where = f"{RATES}_{experiment}" if is_search else experiment
+        where = f"{part}_{experiment}" if part else experiment
         return StudyRun(place.task, where, label, place.seed, configuration, settings)
 
     def folder(self, run: StudyRun) -> RunFolder:
@@ -278,21 +280,26 @@ class Study:
                 "it to rates.grid of the plan."
             )
 
+    def _gate(self) -> Iterator[PlannedRun]:
+        """The runs of the gate's configuration, at the rate that its search has chosen."""
+        if (gate := self._plan.gate) is None:
+            return
+        for place in gate.places:
+            run = self._study_run(place, self._planned_as(gate.configuration), gate.configuration, GATE)
+            yield run, self.choice(place.task, gate.configuration).best
+
     def _check_gate(self) -> None:
-        """Raises DataError unless the gate's configuration has gained enough in its searches, at its best rate."""
-        gate = self._plan.gate
-        for task, label in self.searches():
-            if gate is None or label != gate.configuration:
-                continue
-            if self.choice(task, label).best is None:
-                raise DataError(f"the gate needs the search of {label} on {task}: run the part rates first.")
-            gains = {rate: each.after - each.before for rate, each in self.search_success(task, label).items()}
-            best = max(gains, key=gains.__getitem__)
-            if not gains[best] >= gate.least:
-                raise DataError(
-                    f"the gate is closed: at {best:g} {label} gains {100 * gains[best]:.1f} points on {task}, and "
-                    f"{100 * gate.least:g} are needed. Nothing was written: plan other tasks or warm starts."
-                )
+        """Raises DataError unless the gate's configuration has gained enough in its runs."""
+        if (gate := self._plan.gate) is None:
+            return
+        runs = [self._success_of(run) for run, _ in self._gate()]
+        if any(isnan(run.after) for run in runs):
+            raise DataError(f"the gate needs its runs of {gate.configuration}: run the parts rates and gate first.")
+        if not (gain := fmean(run.after - run.before for run in runs)) >= gate.least:
+            raise DataError(
+                f"the gate is closed: {gate.configuration} gains {100 * gain:.1f} points, and {100 * gate.least:g} are "
+                "needed. Nothing was written: plan other tasks or warm starts."
+            )
 
     def _rates(self) -> dict[str, dict[str, float]]:
         """The rates that `freeze` chose, by task and configuration."""
@@ -318,9 +325,12 @@ class Study:
         places = rates.places.get(task) or [
             Place(task, self._plan.warm_starts[self._task(task).task][0], seed) for seed in rates.seeds
         ]
-        planned = {each.label: each for each in reversed(self._plan.configurations)}
-        configuration = planned.get(label, Configuration(label, label))
-        return [self._study_run(place, configuration, f"{label}_lr{rate:g}", is_search=True) for place in places]
+        configuration = self._planned_as(label)
+        return [self._study_run(place, configuration, f"{label}_lr{rate:g}", RATES) for place in places]
+
+    def _planned_as(self, label: str) -> Configuration:
+        """The configuration that first has this label in the plan."""
+        return next((each for each in self._plan.configurations if each.label == label), Configuration(label, label))
 
     def _searched(self, task: str, label: str, rate: float) -> list[RunSuccess]:
         return [self._success_of(run) for run in self._runs_at(task, label, rate)]

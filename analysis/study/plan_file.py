@@ -11,8 +11,8 @@ from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.building import build
 
-RATES, CORE = "rates", "core"
-"""keys of a plan: the search for learning rates, and the main part"""
+RATES, GATE, CORE = "rates", "gate", "core"
+"""keys of a plan: the search for learning rates, the gate after it, and the main part"""
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,13 @@ class StudyTask:
 
 @dataclass(frozen=True)
 class Gate:
-    """What a configuration must gain in its search before the parts after the search may be trained."""
+    """What a configuration must gain before the parts after the search may be trained. Its runs have the search's
+    questions and settings, and the rate that the search chose."""
 
     configuration: str
-    least: float  # mean success after training minus that before it, at the best of its rates, on each of its tasks
+    least: float  # mean success after training minus that before it
+    places: tuple[Place, ...]
+    settings: tuple[str, ...] = ()  # further Hydra overrides
 
 
 @dataclass(frozen=True)
@@ -166,8 +169,15 @@ def _problems_of_parts(plan: StudyPlan) -> Iterator[str]:
         if each != by_label[each.label]:
             yield f"two configurations have the label {each.label}: give them different ones."
     searched = {each.label for _, each in _pairs(plan) if each.rate_from is None}
-    if plan.gate is not None and plan.gate.configuration not in searched:
-        yield f"gate.configuration is {plan.gate.configuration}: {nearest(plan.gate.configuration, searched)}."
+    if (gate := plan.gate) is None:
+        return
+    if gate.configuration not in searched:
+        yield f"gate.configuration is {gate.configuration}: {nearest(gate.configuration, searched)}."
+    for place in gate.places:
+        if place.warm_start not in (names := _warm_starts(plan, place.task)):
+            yield f"gate.places has the warm start {place.warm_start}: {nearest(place.warm_start, names)}."
+    if not gate.places:
+        yield "gate.places is empty: the gate needs runs."
 
 
 def _pairs(plan: StudyPlan) -> list[tuple[str, Configuration]]:

@@ -17,7 +17,7 @@ from synthetic_runs import answers, write_run
 from whole_runs import SMALL
 
 from analysis.load import keep, load, load_run
-from analysis.study.plan import STUDIES, RunSuccess, Study, load_study
+from analysis.study.plan import STUDIES, RunSuccess, Study, StudyRun, load_study
 from analysis.study.predictions import comparisons_of, predict, read_predictions
 from experiments import study as study_command
 from experiments.study import missing, train_part
@@ -198,15 +198,22 @@ def test_without_evaluations_before_training_no_rate_at_an_edge_is_chosen(tmp_pa
 
 def test_behind_a_closed_gate_nothing_is_frozen(tmp_path: Path) -> None:
     search = TWO | {"core": TWO["core"] | {"configurations": ["grpo"]}, "rates": GRID | {"seeds": [0]}}
-    study = study_of(tmp_path, **search, gate={"configuration": "grpo", "least": 0.3})
-    with pytest.raises(DataError, match="the gate needs the search of grpo on toy_math"):
-        study.freeze()
-    # the gate asks for a gain, the rule for success after training
+    place = {"task": "toy_math", "warm_start": "toy_math", "seed": 9}
+    gate = {"configuration": "grpo", "least": 0.3, "places": [place], "settings": ["budget.rollouts=999"]}
+    study = study_of(tmp_path, **search, gate=gate)
+    ((run, rate),) = study.planned("gate")
+    assert (str(run), rate) == ("gate_toy_math/grpo-seed9", None)
     search_with(study, tmp_path, {1e-4: (0.1, 0.3), 2e-4: (0.3, 0.4), 5e-4: (0.2, 0.3)})
-    with pytest.raises(DataError, match=r"gate is closed: at 0\.0001 grpo gains 20\.0 points on toy_math, and 30"):
+    with pytest.raises(DataError, match="the gate needs its runs of grpo"):
+        study.freeze()
+    ((run, rate),) = study.planned("gate")
+    assert rate == 2e-4
+    assert study.config(run, rate).budget.rollouts == 999
+    write_ends(run, tmp_path, 0.2, 0.4)
+    with pytest.raises(DataError, match=r"gate is closed: grpo gains 20\.0 points, and 30"):
         study.freeze()
     assert not (tmp_path / "toy" / "learning_rates.json").exists()
-    study_of(tmp_path, **search, gate={"configuration": "grpo", "least": 0.2 - 1e-9}).freeze()
+    study_of(tmp_path, **search, gate=gate | {"least": 0.2 - 1e-9}).freeze()
     assert found_in(tmp_path) == {"toy_math": {"grpo": 2e-4}}
 
 
@@ -238,15 +245,17 @@ def search_with(
     ]:
         for place, rate in left:
             before, after = ends[rate]
-            lines = [
-                line
-                for when, share in (
-                    ("before", before[place.seed] if isinstance(before, list) else before),
-                    ("after", after),
-                )
-                for line in answers(when, "paper", {f"q{i}": [float(i < 10 * share)] for i in range(10)})
-            ]
-            write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
+            write_ends(place, tmp_path, before[place.seed] if isinstance(before, list) else before, after)
+
+
+def write_ends(place: StudyRun, tmp_path: Path, before: float, after: float) -> None:
+    """A made-up run with these shares of successes before and after training."""
+    lines = [
+        line
+        for when, share in (("before", before), ("after", after))
+        for line in answers(when, "paper", {f"q{i}": [float(i < 10 * share)] for i in range(10)})
+    ]
+    write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
 
 
 def test_a_steady_search_reads_where_runs_began(tmp_path: Path) -> None:
@@ -330,6 +339,7 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=said):
             study_of(tmp_path, core=TINY["core"] | changed)
     place = {"task": "toy_math", "warm_start": "toy_math", "seed": 0}
+    gate = {"configuration": "grpo", "least": 0.1, "places": [place]}
     borrowing = {"label": "grpo_at_its_rate", "algorithm": "grpo", "rate_from": "grpo"}
     for key, entry, said in (
         ("core", TINY["core"] | {"warm_starts": 3}, r"core\.warm_starts is 3, and toy_math has 2"),
@@ -337,8 +347,10 @@ def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
         ("rates", GRID | {"places": {"toy_math": [place | {"task": "toy_knowledge"}]}}, r"rates\.places\.toy_math"),
         ("rates", GRID | {"places": {"toy_math": [place | {"warm_start": "toy_math_9"}]}}, r"rates\.places\.toy_math"),
         ("controls", TINY["controls"] | {"configurations": [{"label": "grpo", "settings": ["seed=1"]}]}, "label grpo"),
-        ("gate", {"configuration": "grpo_one", "least": 0.1}, "grpo_one"),
-        ("gate", {"configuration": "grpo_at_its_rate", "least": 0.1}, "grpo_at_its_rate"),
+        ("gate", gate | {"configuration": "grpo_one"}, "grpo_one"),
+        ("gate", gate | {"configuration": "grpo_at_its_rate"}, "grpo_at_its_rate"),
+        ("gate", gate | {"places": []}, "needs runs"),
+        ("gate", gate | {"places": [place | {"warm_start": "toy_math_9"}]}, r"gate\.places.*_9"),
     ):
         with pytest.raises(ConfigError, match=said):
             study_of(tmp_path, **{"more": TINY["core"] | {"configurations": [borrowing]}, key: entry})
