@@ -13,8 +13,8 @@ holds. Records go to results/<study>/<warm start>/, or <task>_<warm start>/ for 
 the parts `rates` and `gate` begin with these words. `freeze` writes the chosen rates to
 results/<study>/learning_rates.json, and the predictions beside them, unless the plan's gate is closed. Parts after
 `rates` and `gate` run only then, and only configurations with a chosen rate. If the best rate of a search is the lowest
-or highest tried, `rates` also runs the next one beyond it. --results FOLDER repeats a part in another folder, at the
-same rates.
+or highest tried, `rates` also runs the next one beyond it. --results FOLDER repeats one of these later parts in another
+folder, at the same rates.
 """
 
 import sys

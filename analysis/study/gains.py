@@ -295,7 +295,7 @@ def runs(name: str) -> pd.DataFrame:
 
 def search(name: str) -> pd.DataFrame:
     """What the finished runs of the search gained on validation questions, by task, configuration and rate. Intervals
-    are for new warm starts and seeds."""
+    take the runs as independent."""
     source, rows = runs_of(name), []
     for rate in _tried(name):
         before, after = (source.searched(rate, when) for when in ("before", "after"))
@@ -305,7 +305,8 @@ def search(name: str) -> pd.DataFrame:
             row = named | {"Runs": str(len(gained))}
             row |= zip(("Before, %", "After, %"), means, strict=True)
             rows.append(row | {"Gain": percent(interval(gained.to_numpy()), sign=True)})
-    return pd.DataFrame(rows).sort_values(["Task", "Configuration"], kind="stable", ignore_index=True)
+    columns = ["Task", "Configuration", "Rate", "Runs", "Before, %", "After, %", "Gain"]
+    return pd.DataFrame(rows, columns=columns).sort_values(columns[:2], kind="stable", ignore_index=True)
 
 
 def _tried(name: str) -> list[float]:

@@ -20,6 +20,7 @@ from analysis.study.plan_file import CORE, GATE, RATES, Configuration, Part, Pla
 from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
+from rtpo.run.beside import check_place
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.kept import is_kept
@@ -292,6 +293,9 @@ class Study:
         """Raises DataError unless the gate's configuration has gained enough in its runs."""
         if (gate := self._plan.gate) is None:
             return
+        for run, rate in self._gate():
+            if rate is not None and self.is_finished(run):
+                check_place(self.config(run, rate))  # it was trained at this rate
         runs = [self._success_of(run) for run, _ in self._gate()]
         if any(isnan(run.after) for run in runs):
             raise DataError(f"the gate needs its runs of {gate.configuration}: run the parts rates and gate first.")

@@ -45,8 +45,8 @@ _RELATION = re.compile(r"[=<>]|\\(?:[gl]eq?|in)(?![a-zA-Z])")
 _BOUND = re.compile(r"\s*(?:\\(?:geq?|leq?|[gl]t|[gl]eqslant)(?![a-zA-Z])|[<>])[^<>,]*")
 """a relation without a left side"""
 _WORDS = re.compile(rf"\s*{_TEXT}\s*")
-_OTHER_UNIT = re.compile(r"\d[\dA-Z]*\s*_|[\d}](?:\s|\\[,;: ])*\\(?:text|mathrm)\s*\{[^{}]*\}[^=]*=")
-"""a number in another base or unit, as in `2516_8=1358` and `1\\text{ km}=1000\\text{ m}`"""
+_OTHER_BASE = re.compile(r"\d[\dA-Z]*\s*_")
+_UNIT = re.compile(r"[\d}](?:\s|\\[,;: ])*\\(?:text|mathrm)\s*\{\s*([^{}]*?)\s*\}")
 _OTHER_SCALE = re.compile(
     r"(?i)%|per ?cent|pct|\\circ|degree|\\log(?!\s*_)|\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)(?![a-z])(?!.*\\pi)"
 )
@@ -170,13 +170,18 @@ def contradicts(gold: Any, answer: Any, text: str) -> bool:
     interval. text: the answer before rewriting."""
     if isinstance(gold, Interval):
         return isinstance(answer, FiniteSet) and not any(map(is_equation, answer.args))
-    if is_equation(gold) or not is_equation(answer) or _OTHER_UNIT.search(text):
+    if is_equation(gold) or not is_equation(answer) or _has_two_units(text):
         return False
     equations = answer._unsorted_args if isinstance(answer, And) else [answer]
     sides = [tuple(map(safe_sympy_doit, equation.args)) for equation in equations if not equation.free_symbols]
     if any(left != right for left, right in sides if isinstance(left, Rational) and isinstance(right, Rational)):
         return True
     return not _OTHER_SCALE.search(in_latex(text)) and any(are_far_apart(*pair) for pair in sides)
+
+
+def _has_two_units(text: str) -> bool:
+    """Whether numbers are in two units, as in `1\\text{ km}=1000\\text{ m}`, or in a base, as in `2516_8=1358`."""
+    return len(set(_UNIT.findall(text))) > 1 or bool(_OTHER_BASE.search(text))
 
 
 def verdicts(requests: Iterable[str]) -> Iterator[str]:

@@ -131,6 +131,12 @@ def _in_radians(angles: str) -> str:
     return re.sub(rf"({_ANGLE}){_DEGREES}", r"\\frac{\1\\pi}{180}", angles)
 
 
+def _function_in_radians(match: re.Match[str]) -> str:
+    argument = _in_radians(match["argument"])
+    # in parentheses, or a factor behind would count as a part of the argument
+    return match[0] if argument == match["argument"] else f"{match['function']}({argument})"
+
+
 def _cis(match: re.Match[str]) -> str:
     angle = _in_radians(match["angle"])
     return f"(\\cos({angle})+i\\sin({angle}))"
@@ -371,7 +377,7 @@ REWRITES: Final = (
         "degree",
         rf"(?P<function>\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])\s*(?:\^\s*(?:\d|{_GROUP}))?)(?:\s|\\[,;:! ])*"
         rf"(?P<argument>-?\s*{_ANGLE}{_DEGREES}|\((?:[^()]|\([^()]*\))*\)|{_FRACTION}|{_GROUP})",
-        lambda match: match["function"] + _in_radians(match["argument"]),
+        _function_in_radians,
     ),
     # numbers with units become a tuple; math-verify would read the text from the first unit to the last as one unit
     _rewrite(

@@ -102,7 +102,7 @@ def says_another_value(gold: str, answer: str) -> bool:
     """Whether an answer's words give its value another value. Examples are `5 halves`, `5\\text{ times 3}` and
     `3x\\text{ squared}`, whose words math-verify would drop. A gold may have such words itself.
 
-    Beside a gold that is not a number, letters are products, so there only words in `\\text` count.
+    Beside a gold that is not a number, letters are products, so there only words in `\\text` behind a value count.
     """
     if _BARE.fullmatch(gold):
         symbols, matches = frozenset[str](), list(_WORDS.finditer(answer))
@@ -110,7 +110,8 @@ def says_another_value(gold: str, answer: str) -> bool:
         return False
     else:
         symbols = frozenset(re.sub(r"\\[a-zA-Z]+", "", gold).lower())
-        matches = [match for match in _WORDS.finditer(_REMARK.sub("", answer)) if match[1]]
+        answer = _REMARK.sub("", answer).rpartition("=")[2]  # a label may stand before
+        matches = [match for match in _WORDS.finditer(answer) if match[1] and answer[: match.start()].strip()]
     return any(changes_value(match[1] or match[2], symbols) or _joins_numbers(answer, match) for match in matches)
 
 

@@ -1,7 +1,7 @@
 """What a run began from besides its configuration. It goes on from the same alone."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,13 @@ def inputs_sha256(config: RunConfig, train: Sequence[Task], held_out: Sequence[T
 
 
 def _tasks_sha256(tasks: Sequence[Task]) -> str:
-    text = "\n".join(repr((task.uid, task.question, task.answer)) for task in tasks)
+    text = "\n".join(repr((task.uid, task.question, task.answer, _without_paths(task.meta))) for task in tasks)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _without_paths(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a task's environment reads of it, wherever its files lie."""
+    return {key: value for key, value in meta.items() if not (isinstance(value, str) and Path(value).is_absolute())}
 
 
 def check_began_with(config: RunConfig, state: dict[str, Any], inputs: dict[str, str]) -> None:

@@ -18,18 +18,14 @@ SHOWN = 5
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
-    """The checksum of a configuration. It leaves out MAY_CHANGE, fields with their value in LATER_FIELDS, and other
-    fields that are off (`is_same`) or empty. So it stays the same when a version adds fields."""
+    """The checksum of a configuration. It leaves out MAY_CHANGE, fields that are off (`is_same`) or empty, and fields
+    with their value in LATER_FIELDS. So it stays the same when a version adds fields."""
     tree = json.loads(json.dumps(config))
     for path in (MAY_CHANGE, *LATER_FIELDS):
         group, _, field = path.partition(".")
         fields = tree.get(group)
-        if not isinstance(fields, dict):
-            continue
-        if path == MAY_CHANGE or fields.get(field) == LATER_FIELDS[path]:
+        if isinstance(fields, dict) and (path == MAY_CHANGE or fields.get(field) == LATER_FIELDS[path]):
             fields.pop(field, None)
-        elif field in fields:
-            fields[field] = str(fields[field])  # it counts, though it may be off
     return hashlib.sha256(json.dumps(_without_off_fields(tree), sort_keys=True).encode()).hexdigest()
 
 

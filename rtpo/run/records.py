@@ -122,8 +122,8 @@ class RunFolder:
         files = json_object(file.read_bytes(), str(file), ()).get("files", {}) if self.is_finished else {}
         if files.get("config.yaml") not in (None, hashlib.sha256(data).hexdigest()):
             raise DataError(
-                f"{self.path / 'config.yaml'} is missing, and the finished run had another configuration than this "
-                "one: restore the file."
+                f"{self.path / 'config.yaml'} is missing, and would not be written as the finished run had it: restore "
+                "the file."
             )
 
     def check(self, config: Mapping[str, Any]) -> None:

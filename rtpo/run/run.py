@@ -142,6 +142,7 @@ class Run:
             self._progress.code_sha256 += (code,)
         if self._progress.model_sha256 is None:
             self._progress.model_sha256 = model_sha256(self.config.model.path)
+        if self._progress.inputs_sha256 is None:
             self._progress.inputs_sha256 = inputs_sha256(self.config, self.train_tasks, self.held_out)
         self._saved = state["name"] if state else None
         self._clock = time.perf_counter()
