@@ -16,6 +16,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from analysis.figures.costs import cost_figure, has_test_runs
 from analysis.figures.gains import gain_figure
 from analysis.figures.paper import FIGURES, Source, profiles
 from analysis.figures.runs import draw_run, draw_training, training_figure
@@ -83,9 +84,11 @@ def pictures() -> dict[str, Callable[[], Figure]]:
     """The pictures of docs/results/, by file name."""
     (toy,) = (source for source in profiles(PROJECT / "results")[0] if source.profile == "toy")
     reference = groups(experiment(PROJECT / "results", "reference"))
+    costs = {"cost.png": partial(cost_figure, "textworld", "textworld_short")} if has_test_runs("textworld") else {}
     return {
         "reference.png": partial(training_figure, reference),
         "gain.png": gain_figure,
+        **costs,
         **{f"figure_{name}_toy.png": partial(draw, toy) for name, draw in FIGURES.items()},
     }
 

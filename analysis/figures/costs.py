@@ -24,6 +24,12 @@ NOTE = (
 )
 
 
+def has_test_runs(name: str) -> bool:
+    """Whether a study has finished runs of its test."""
+    source = runs_of(name)
+    return bool(source.places["run"].isin(source.frames.names).any())
+
+
 def cost_figure(name: str, task: str) -> Figure:
     """A panel for each cost, and a line and a mark for each configuration of a study on a task."""
     source = runs_of(name)

@@ -13,7 +13,7 @@ import yaml
 from synthetic_runs import answers, empty_update, step, write_run
 
 from analysis.figures import gains as figure_of_gains
-from analysis.figures.costs import cost_figure
+from analysis.figures.costs import cost_figure, has_test_runs
 from analysis.figures.gains import gain_figure
 from analysis.looks import TASKS
 from analysis.metrics import mean_success
@@ -190,6 +190,7 @@ def test_tables_say_what_the_runs_do(folder: Path) -> None:
     assert means == pytest.approx({0: -25, 1: 30})
     assert [bar.get_x() for bar in axes.patches] == pytest.approx([20, 25])
 
+    assert has_test_runs("made")
     steps = gains_of.runs_of("made").frames.steps.iloc[0]
     costs = (
         steps["rollouts"],
