@@ -23,6 +23,7 @@ from experiments import study as study_command
 from experiments.study import missing, train_part
 from rtpo.errors import ConfigError, DataError, InfrastructureError, NonFinite
 from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.lines import model_sha256
 from rtpo.run.records import LINE_FILES, RunFolder
 from rtpo.run.stopping import StopRequest
 
@@ -209,7 +210,13 @@ def test_behind_a_closed_gate_nothing_is_frozen(tmp_path: Path) -> None:
     ((run, rate),) = study.planned("gate")
     assert rate == 2e-4
     assert study.config(run, rate).budget.rollouts == 999
-    write_ends(run, tmp_path, 0.2, 0.4)
+    write_ends(run, tmp_path, 0.2, 0.4, config=study.config(run, 5e-4).as_dict())
+    with pytest.raises(DataError, match=r"optimizer\.lr was 0\.0005"):
+        study.freeze()
+    shutil.rmtree(study.folder(run).path)
+    planned = study.config(run, rate)
+    own = {"config": planned.as_dict(), "manifest": {"model_sha256": model_sha256(planned.model.path)}}
+    write_ends(run, tmp_path, 0.2, 0.4, **own)
     with pytest.raises(DataError, match=r"gate is closed: grpo gains 20\.0 points, and 30"):
         study.freeze()
     assert not (tmp_path / "toy" / "learning_rates.json").exists()
@@ -248,14 +255,14 @@ def search_with(
             write_ends(place, tmp_path, before[place.seed] if isinstance(before, list) else before, after)
 
 
-def write_ends(place: StudyRun, tmp_path: Path, before: float, after: float) -> None:
+def write_ends(place: StudyRun, tmp_path: Path, before: float, after: float, **names: Any) -> None:
     """A made-up run with these shares of successes before and after training."""
     lines = [
         line
         for when, share in (("before", before), ("after", after))
         for line in answers(when, "paper", {f"q{i}": [float(i < 10 * share)] for i in range(10)})
     ]
-    write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
+    write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment, **names)
 
 
 def test_a_steady_search_reads_where_runs_began(tmp_path: Path) -> None:
