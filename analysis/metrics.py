@@ -101,9 +101,9 @@ def training_curve(frames: Frames) -> pd.DataFrame:
     """One row per step, [run, step]: tasks, COSTS, success, mean_reward, kl, kl_context, kl_engine, ratio, entropy,
     ties, residual, rollout_tokens, turn_tokens, seconds_<phase> of the step, algorithm/<name>; NaN without a value.
 
-    COSTS are those before the step, so the first step has 0. Over the updates of a step, KL and entropy
-    are means weighted by trained tokens, ties is weighted by rows, and `residual` is not weighted. The ratio is
-    exp(-kl), a geometric mean over the same tokens. rollout_tokens and turn_tokens: sampled tokens per path and turn.
+    COSTS are those before the step, so the first step has 0. Over the updates of a step, KL and entropy are means
+    weighted by trained tokens, ties is weighted by rows, and `residual` is not weighted. The ratio is exp(-kl), a
+    geometric mean over the same tokens. rollout_tokens and turn_tokens: sampled tokens per path and turn.
     """
     return frames.derived(_training_curves)
 

@@ -19,7 +19,7 @@ AXES = {
 }
 """by cost: the axis label, and the factor to show it by"""
 NOTE = (
-    "Means over the runs of the test, at temperature 1. Lines: success of a step's paths from the games' starts. "
+    "Means over {} runs of each configuration, at temperature 1. Lines: paths from the tasks' starts, in training. "
     "Marks: questions of the test after training, with 95 % intervals for new seeds on the same warm starts."
 )
 
@@ -45,7 +45,9 @@ def cost_figure(name: str, task: str) -> Figure:
         )
         for cost in AXES
     ]
-    return plots.sheet([panels], 2.4, NOTE, [plots.handle(look, 2 * WIDTH) for look in looks.values()])
+    counts = " or ".join(map(str, sorted({len(each.names) for each in configurations.values()})))
+    entries = [plots.handle(look, 2 * WIDTH) for look in looks.values()]
+    return plots.sheet([panels], 2.4, NOTE.format(counts), entries)
 
 
 def _lines(frames: Frames, cost: str, look: Style) -> Iterator[Line]:
