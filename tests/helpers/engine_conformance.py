@@ -160,12 +160,14 @@ MEMBERS: dict[str, dict[str, Any]] = {
 """what the embedded engine is run on: random models, by what they are made of"""
 
 
+MODEL = Path(os.environ.get("RTPO_MODELS", PROJECT / "data" / "models")) / "smollm2-135m-instruct"
+"""SmolLM2, in the folder that RTPO_MODELS names, or data/models"""
+
+
 def prepared_model() -> Path:
-    """SmolLM2, in the folder that RTPO_MODELS names, or data/models. Where it was not prepared the test is skipped, and
-    fails in CI."""
-    folder = Path(os.environ.get("RTPO_MODELS", PROJECT / "data" / "models")) / "smollm2-135m-instruct"
-    if folder.is_dir():
-        return folder
+    """MODEL. Where it was not prepared the test is skipped, and fails in CI."""
+    if MODEL.is_dir():
+        return MODEL
     why = "SmolLM2 is not prepared: python experiments/prepare_model.py"
     if os.environ.get("CI"):
         pytest.fail(why)
