@@ -23,6 +23,8 @@ from rtpo.run.records import LOG, RunFolder
 HEADER = ("Run", "State", "Rollouts", "Success", "Last save", "Left", "Log")
 QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
 """SLURM's states of a job without a process"""
+STARTED = ("RUNNING", "COMPLETING", "SUSPENDED")
+"""SLURM's states of a job with one"""
 TRAINING = ("train", "launch", "quickstart", "study")
 """commands that save and end at SIGTERM"""
 
@@ -83,6 +85,14 @@ def jobs_of(runs: Collection[Path], logs: Path) -> tuple[dict[Path, Job], str]:
     # clusters reuse job numbers, so a job must also have the name of its log's folder
     named = {folder: f"{job.name}|{job.log.parent.name}" for folder, job in jobs.items()}
     return {folder: replace(job, state=states.get(named[folder], "")) for folder, job in jobs.items()}, ""
+
+
+def unended(runs: Collection[Path], logs: Path) -> dict[Path, Job]:
+    """The jobs of runs that wait in SLURM's queue or run. Raises MachineError if SLURM does not answer."""
+    jobs, failure = jobs_of(runs, logs)
+    if failure:
+        raise MachineError(failure)
+    return {folder: job for folder, job in jobs.items() if job.state in (*QUEUED, *STARTED)}
 
 
 def _answer(*command: str) -> tuple[dict[str, str], str]:

@@ -23,8 +23,9 @@ TABLES_MINUTES = 30
 
 
 def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) -> None:
-    """Check all elements, also by SLURM's own test, and submit the incomplete ones as an array job, but none whose run
-    another experiment must train first. A second job then makes the tables. Raises ConfigError, MachineError."""
+    """Check all elements, also by SLURM's own test, and submit the incomplete ones as an array job, but none that has
+    a job already, and none whose run another experiment must train first. A second job then makes the tables. Raises
+    ConfigError, MachineError."""
     check(launch)
     elements, resources = launch.elements, launch.first.resources
     needed = elements[0].run.profile.required_cpus
@@ -40,11 +41,16 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
             f"{launch.name} reads {counted(len(runs), 'run')} of {owner} ({', '.join(dict.fromkeys(runs))}): submit "
             f"{owner} too, and {launch.name} again once it is finished, for what is left to evaluate"
         )
-    ready = [index for index in launch.incomplete if index not in owners]
+    incomplete = {index: elements[index].run.folder for index in launch.incomplete}
+    jobs = following.unended(incomplete.values(), launch.logs.parent)
+    if jobs:
+        names = ", ".join(job.name for job in jobs.values())
+        print(f"{counted(len(jobs), 'element')} left to the jobs that they have: {names}")
+    ready = [index for index, folder in incomplete.items() if index not in owners and folder not in jobs]
     if not ready:
         complete_all = f"all of {counted(len(elements), 'element')} complete"
         left = f"{counted(len(owners), 'element')} left to other experiments" if owners else complete_all
-        print(f"{launch.name}, profile {launch.first.profile}: {left}")
+        print(f"{launch.name}, profile {launch.first.profile}: {'nothing to submit' if jobs else left}")
         return
     job, script = options(launch), (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
     sbatch("--test-only", *job, *script)  # SLURM would accept an array that no node can run
@@ -57,7 +63,7 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
         *script,
         ray_gpus=elements[0].run.profile.processes,
     )
-    folders = {str(index): elements[index].run.folder for index in ready}
+    folders = {str(index): incomplete[index] for index in ready}
     following.note_jobs(launch.logs, array, folders)
     tables = [sys.executable, str(PROJECT / "experiments" / "launch.py"), "tables", pattern, *overrides]
     tables_job = sbatch(
@@ -69,7 +75,7 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
         f"--time={TABLES_MINUTES}",
         f"--wrap={shlex.join(tables)}",
     )
-    done = len(elements) - len(launch.incomplete)
+    done = len(elements) - len(incomplete)
     complete = f"; {done} of {len(elements)} are complete" if done else ""
     sent = counted(len(ready), "element")
     print(f"{launch.name}, profile {launch.first.profile}: {sent} submitted as job {array}{complete}")

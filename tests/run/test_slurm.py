@@ -123,6 +123,12 @@ def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(
     assert "--array=0" in array.split()
     assert "--dependency=afterany:7" in tables
     assert "--partition" not in tables
+    before = asked.read_text()
+    for job, exits in (("7_0|main_table|PENDING", 0), ("7_0|main_table|RUNNING", 0), ("", 1)):
+        put_programs(tmp_path / "bin", monkeypatch, squeue=f"echo '{job}'; exit {exits}", sacct="exit 1")
+        assert submit("launch.at_once=3") == exits
+    assert asked.read_text() == before
+    put_programs(tmp_path / "bin", monkeypatch, squeue="echo '7_0|another|RUNNING'")
     assert submit("launch.at_once=3") == 0
     assert "--array=0%3" in asked.read_text().split()
 
