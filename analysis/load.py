@@ -137,9 +137,15 @@ def load_run(folder: Path, finished: bool = True) -> Frames:
 
 
 def concat(parts: Sequence[Frames]) -> Frames:
-    """All runs of several frames; a run in several of them is taken once, from the first."""
+    """All runs of several frames; a run in several of them is taken once, from the first. Raises DataError for two runs
+    of one name."""
     if len(parts) == 1:
         return parts[0]
+    runs = pd.concat([part.runs.reindex(columns=["run", "started"]) for part in parts]).drop_duplicates()
+    if len(twins := runs[runs["run"].duplicated(keep=False)]):
+        name = twins["run"].iloc[0]
+        began = " and at ".join(map(str, twins.loc[twins["run"] == name, "started"]))
+        raise DataError(f"{name} is two runs, begun at {began}: give one of them, or move it to another experiment.")
     first = {name: part for part in reversed(parts) for name in part.names}
     new = [part.select(name for name in part.names if first[name] is part) for part in parts]
     return Frames({name: _joined([getattr(part, name) for part in new]) for name in COLUMNS})

@@ -129,6 +129,19 @@ def test_frames_without_a_column_are_refused(
         assert any(str(file) in problem for problem in problems(load_experiment("main_table", element.overrides[1:])))
 
 
+def test_two_runs_of_one_name_are_refused_and_one_that_is_in_two_places_is_taken_once(tmp_path: Path) -> None:
+    for place, began in (("first", "10:00"), ("copy", "10:00"), ("again", "11:00")):
+        write_run(tmp_path / place, "rtpo", 0, STEPS, EVALUATIONS, manifest={"started": began})
+    folder = tmp_path / "kept"
+    keep(load(tmp_path / "first"), folder)
+    whole = load(tmp_path / "first", tmp_path / "copy", folder)
+    assert (len(whole.runs), len(whole.answers)) == (1, len(EVALUATIONS))
+    for again in (lambda: load(folder, tmp_path / "again"), lambda: keep(load(tmp_path / "again"), folder)):
+        with pytest.raises(DataError, match=r"10:00 and at 11:00"):
+            again()
+    assert list(read_parquet(folder).runs["started"]) == ["10:00"]
+
+
 def test_a_kept_run_is_done_and_binds_the_settings_of_others(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
