@@ -1,4 +1,4 @@
-"""The numbers of docs/results/when.md, computed anew from the kept runs by pandas and scipy alone."""
+"""The numbers of docs/results/when.md and toys.md, computed anew from the kept runs by pandas and scipy alone."""
 
 import json
 from functools import cache
@@ -36,7 +36,8 @@ def computed(compared: dict[str, str]) -> list[float]:
 
 
 def shown(table: str) -> list[dict[str, str]]:
-    return table_of(PROJECT / "docs" / "results" / "when.md", f"study.gains.{table} turns")
+    page = "when.md" if table == "family" else "toys.md"
+    return table_of(PROJECT / "docs" / "results" / page, f"study.gains.{table} turns")
 
 
 def cells(row: dict[str, str]) -> list[float]:
