@@ -7,7 +7,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.looks import TASKS, styles, title_of
-from analysis.plots import TOY_SCALE
 from analysis.stats import Interval
 from analysis.study.gains import gains
 from analysis.study.predictions import CONTROL, PREDICTED, read_predictions
@@ -39,7 +38,7 @@ def gain_figure() -> Figure:
         draw_gains(axes, shown, bars)
         axes.set_title(TASKS[task])
     note = "Success at temperature 1 gained over exact GRPO with one mini-batch, points (grey: predicted)."
-    figure.supxlabel(f"{note}\n{TOY_SCALE}", fontsize=6.5)
+    figure.supxlabel(f"{note}\nSmall models and small budgets: not the paper's results.", fontsize=6.5)
     return figure
 
 
