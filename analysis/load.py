@@ -146,8 +146,9 @@ def concat(parts: Sequence[Frames]) -> Frames:
         name = twins["run"].iloc[0]
         began = " and at ".join(map(str, twins.loc[twins["run"] == name, "started"]))
         raise DataError(f"{name} is two runs, begun at {began}: give one of them, or move it to another experiment.")
-    first = {name: part for part in reversed(parts) for name in part.names}
-    new = [part.select(name for name in part.names if first[name] is part) for part in parts]
+    # by place, since one part may be there twice
+    first = {name: place for place, part in reversed([*enumerate(parts)]) for name in part.names}
+    new = [part.select(name for name in part.names if first[name] == place) for place, part in enumerate(parts)]
     return Frames({name: _joined([getattr(part, name) for part in new]) for name in COLUMNS})
 
 

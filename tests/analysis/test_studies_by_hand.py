@@ -13,10 +13,17 @@ PROJECT = Path(__file__).resolve().parents[2]
 RESULTS = PROJECT / "results"
 WHEN = ("before", "after")
 COLUMNS = ["Pairs", "These warm starts", "Other warm starts"]
-STUDIES = [file.parent.name for file in sorted(RESULTS.glob("*/predicted.json"))]
-"""whose tests have begun"""
+IN_SEARCH = ("rates_", "gate_")
+"""how the names of runs begin that are none of a study's test"""
 TASKS = {"toy": "toy_keys", "walk": "walk_luck", "quests": "textworld_short"}
 """by what the warm start's name begins with"""
+
+
+def has_test_runs(study: str) -> bool:
+    return any(not run.startswith(IN_SEARCH) for run in pd.read_parquet(RESULTS / study / "runs.parquet")["run"])
+
+
+STUDIES = [study for study in ("textworld", "turns") if has_test_runs(study)]
 
 
 @cache
@@ -24,7 +31,7 @@ def success(study: str, when: str) -> pd.Series:
     """At temperature 1, by [task, warm start, configuration, seed, question]."""
     answers = pd.read_parquet(RESULTS / study / "answers.parquet")
     answers = answers[(answers["when"] == when) & (answers["mode"] == "sampled")]
-    answers = answers[~answers.run.str.startswith(("rates_", "gate_"))]
+    answers = answers[~answers.run.str.startswith(IN_SEARCH)]
     place = answers.run.str.extract(r"^(?P<start>\w+)/(?P<label>\w+)-seed(?P<seed>\d+)$")
     task = place["start"].str.partition("_")[0].map(TASKS).rename("task")
     return (answers.reward == 1).groupby([task, *(place[name] for name in place), answers.question]).mean()

@@ -8,17 +8,19 @@ from scipy import stats
 
 
 def half_width(table: pd.DataFrame) -> float:
-    """Half of a 95 % interval: t over runs of one warm start, and what other questions would change beside it. table:
-    [(warm start, seed), question]."""
+    """Half of a 95 % interval: t over runs of one warm start, and what other questions would change beside it; of
+    questions alone where no warm start has two runs. table: [(warm start, seed), question]."""
     runs, questions = table.shape
     freedom = runs - table.index.get_level_values(0).nunique()
+    of_questions = table.mean(axis=0).var() / questions
+    t_questions = stats.t.ppf(0.975, questions - 1)
+    if not freedom:
+        return float(t_questions * of_questions**0.5)
     means = table.mean(axis=1)
     of_runs = ((means - means.groupby(level=0).transform("mean")) ** 2).sum() / (runs * freedom)
-    of_questions = table.mean(axis=0).var() / questions
     left = table.sub(means, axis=0)
     noise = ((left - left.groupby(level=0).transform("mean")) ** 2).to_numpy().mean() / (freedom * (questions - 1))
-    t_runs, t_questions = (stats.t.ppf(0.975, count) for count in (freedom, questions - 1))
-    both = t_runs**2 * of_runs + t_questions**2 * max(of_questions - noise, 0)
+    both = stats.t.ppf(0.975, freedom) ** 2 * of_runs + t_questions**2 * max(of_questions - noise, 0)
     return float(max(both**0.5, t_questions * of_questions**0.5))
 
 
