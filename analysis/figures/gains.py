@@ -30,12 +30,7 @@ def gain_figure() -> Figure:
     figure = Figure(figsize=(WIDTH, 0.19 * sum(heights) + 1.2))
     panels = figure.subplots(len(rows), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
     for axes, ((name, task), shown) in zip(panels, rows.items(), strict=True):
-        bars = {
-            each.comparison.configuration: (each.low, each.high)
-            for each in read_predictions(PROJECT / "results" / name)
-            if (each.comparison.against, each.comparison.task) == (CONTROL, task)
-        }
-        draw_gains(axes, shown, bars)
+        draw_gains(axes, shown, predicted_over_control(name, task))
         axes.set_title(TASKS[task])
     note = "Success at temperature 1 gained over exact GRPO with one mini-batch, points (grey: predicted)."
     figure.supxlabel(f"{note}\nSmall models and small budgets: not the paper's results.", fontsize=6.5)
@@ -57,6 +52,17 @@ def gains_over_control(name: str, task: str) -> dict[str, Interval]:
     return shown
 
 
+def predicted_over_control(name: str, task: str) -> dict[str, Range]:
+    """What was predicted of these gains, in the family."""
+    predicted = {}
+    for each in read_predictions(PROJECT / "results" / name):
+        if (each.comparison.task, each.comparison.against) == (task, CONTROL):
+            predicted[each.comparison.configuration] = (each.low, each.high)
+        elif (each.comparison.task, each.comparison.configuration) == (task, CONTROL):
+            predicted[each.comparison.against] = (-each.high, -each.low)
+    return predicted
+
+
 def draw_gains(axes: Axes, measured: Mapping[str, Interval], predicted: Mapping[str, Range]) -> None:
     """Mean and 95 % interval of each configuration, in points, over a grey bar with its predicted range."""
     shown = sorted(measured, key=lambda label: measured[label].mean)
@@ -69,5 +75,6 @@ def draw_gains(axes: Axes, measured: Mapping[str, Interval], predicted: Mapping[
         axes.hlines(row, 100 * gain.low, 100 * gain.high, color=look.colour, linewidth=1.2)
         axes.plot(100 * gain.mean, row, marker=look.marker, color=look.colour, linestyle="")
     axes.axvline(0, color="0.5", linewidth=0.7)
+    axes.use_sticky_edges = False  # otherwise a bar may end at the frame
     axes.set_yticks(range(len(shown)), [title_of(label) for label in shown])
     axes.set_ylim(-0.6, len(shown) - 0.4)

@@ -3,27 +3,21 @@
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from by_hand import half_width, numbers, table_of
+from by_hand import half_width, holm, numbers, p_value, table_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 RESULTS = PROJECT / "results"
 WHEN = ("before", "after")
-COLUMNS = ["Pairs", "These warm starts", "Other warm starts"]
 IN_SEARCH = ("rates_", "gate_")
-"""how the names of runs begin that are none of a study's test"""
 TASKS = {"toy": "toy_keys", "walk": "walk_luck", "quests": "textworld_short"}
-"""by what the warm start's name begins with"""
+"""by the beginning of the warm start's name, as IN_SEARCH is of other runs than the test's"""
 
 
-def has_test_runs(study: str) -> bool:
-    return any(not run.startswith(IN_SEARCH) for run in pd.read_parquet(RESULTS / study / "runs.parquet")["run"])
-
-
-STUDIES = [study for study in ("textworld", "turns") if has_test_runs(study)]
+RUNS = {study: pd.read_parquet(RESULTS / study / "runs.parquet")["run"] for study in ("textworld", "turns")}
+STUDIES = [study for study, runs in RUNS.items() if not runs.str.startswith(IN_SEARCH).all()]
 
 
 @cache
@@ -38,15 +32,19 @@ def success(study: str, when: str) -> pd.Series:
 
 
 def compared(study: str) -> list[dict[str, str]]:
-    family: list[dict[str, Any]] = json.loads((RESULTS / study / "predicted.json").read_text())
-    return [each["comparison"] for each in family]
+    return [each["comparison"] for each in json.loads((RESULTS / study / "predicted.json").read_text())]
 
 
-def computed(study: str, ours: str, theirs: str, task: str) -> list[float]:
-    """Pairs; mean, low and high in points, for these warm starts, then for others if there are four."""
+def differences(study: str, ours: str, theirs: str, task: str) -> pd.DataFrame:
+    """[(warm start, seed), question]"""
     by_label = success(study, "after").unstack("label").reindex(columns=[ours, theirs])
     of_task = by_label[by_label.index.get_level_values(0) == task].droplevel(0)
-    table = (of_task[ours] - of_task[theirs]).dropna().unstack()
+    return (of_task[ours] - of_task[theirs]).dropna().unstack()
+
+
+def computed(*comparison: str) -> list[float]:
+    """Pairs; mean, low and high in points, for these warm starts, then for others if there are four."""
+    table = differences(*comparison)
     of_starts = pd.concat({"any": table.groupby(level=0).mean()})
     tables = [table, of_starts] if len(of_starts) > 3 else [table]
     both = [(each.to_numpy().mean(), half_width(each)) for each in tables]
@@ -60,7 +58,7 @@ def shown(table: str, study: str) -> list[dict[str, str]]:
 
 
 def cells(row: dict[str, str]) -> list[float]:
-    return numbers(" ".join(row[column] for column in COLUMNS))
+    return numbers(" ".join(row[column] for column in ("Pairs", "These warm starts", "Other warm starts")))
 
 
 @pytest.mark.parametrize("study", STUDIES)
@@ -75,6 +73,20 @@ def test_the_pages_show_what_the_kept_runs_say(study: str) -> None:
     ]
     expected = sorted(computed(study, label, "grpo_exact", task) for label, task in others)
     assert sorted(map(cells, shown("exploratory", study))) == [pytest.approx(each, abs=0.051) for each in expected]
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_the_verdicts_are_those_of_holms_method(study: str) -> None:
+    tables = [differences(study, each["configuration"], each["against"], each["task"]) for each in compared(study)]
+    adjusted = holm([p_value(table) if len(table) >= 8 else 1.0 for table in tables])
+    for table, p, row in zip(tables, adjusted, shown("family", study), strict=True):
+        mean, half = 100 * table.to_numpy().mean(), 100 * half_width(table)
+        verdict = "above" if mean > 0 else "below"
+        if p >= 0.05 or abs(mean) < 3:
+            verdict = "level" if abs(mean) + half < 3 else "undecided"
+        assert row["Verdict"] == (verdict if len(table) >= 8 else "too few pairs")
+        if len(table) >= 8:
+            assert p < 0.001 if row["p"] == "< 0.001" else p == pytest.approx(float(row["p"]), abs=6e-4)
 
 
 @pytest.mark.parametrize("study", STUDIES)

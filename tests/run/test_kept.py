@@ -134,7 +134,11 @@ def test_two_runs_of_one_name_are_refused_and_one_that_is_in_two_places_is_taken
         write_run(tmp_path / place, "rtpo", 0, STEPS, EVALUATIONS, manifest={"started": began})
     folder = tmp_path / "kept"
     keep(load(tmp_path / "first"), folder)
-    for whole in (load(tmp_path / "first", tmp_path / "copy", folder), load(folder, folder), keep(load(folder), folder)):
+    for whole in (
+        load(tmp_path / "first", tmp_path / "copy", folder),
+        load(folder, folder),
+        keep(load(folder), folder),
+    ):
         assert (len(whole.runs), len(whole.answers)) == (1, len(EVALUATIONS))
     for again in (lambda: load(folder, tmp_path / "again"), lambda: keep(load(tmp_path / "again"), folder)):
         with pytest.raises(DataError, match=r"10:00 and at 11:00"):
