@@ -86,11 +86,11 @@ def with_lora(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any
 
 
 def tags_of(chat: ChatFormat, tokenizer: Any) -> dict[int, int]:
-    """The thinking tags' ids, each with the id of the rare token whose embedding row initialises the tag's row."""
-    open_source, close_source = tokenizer.convert_tokens_to_ids(["<issue_start>", "<issue_closed>"])
-    assert chat.tags.open_id is not None
-    assert chat.tags.close_id is not None
-    return {chat.tags.open_id: open_source, chat.tags.close_id: close_source}
+    """The thinking tags' ids, each with the id of the token whose embedding row initialises the tag's row: a rare one
+    of SmolLM2's, and in other vocabularies the tag's own."""
+    vocabulary = tokenizer.get_vocab()
+    sources = {chat.tags.open_id: "<issue_start>", chat.tags.close_id: "<issue_closed>"}
+    return {tag: vocabulary.get(source, tag) for tag, source in sources.items() if tag is not None}
 
 
 def train(model: Any, rows: Sequence[EpisodeRow], recipe: AdapterRecipe) -> list[float]:

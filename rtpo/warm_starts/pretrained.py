@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RemoteEntryNotFoundError
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 from pydantic import TypeAdapter
 from torch import Tensor
 
@@ -243,8 +243,9 @@ def adapted_name(base: Path, adapter: Path) -> str:
 
 
 def model_name(source: str) -> str:
-    """The folder's name for the model of `--from`."""
-    return Path(source).name.lower()
+    """The folder's name for the model of `--from`. It is not that of the default model."""
+    name = Path(source).name.lower()
+    return f"{name}-unquantised" if name == DEFAULT else name
 
 
 def _licence_in(folder: Path) -> str:
@@ -260,7 +261,7 @@ def _licence_on_hub(repository: str) -> str:
 
     try:
         return str(ModelCard.load(repository).data.get("license", "unknown"))
-    except RemoteEntryNotFoundError:  # it has no card
+    except EntryNotFoundError:  # it has no card, or none is at hand offline
         return "unknown"
 
 

@@ -148,7 +148,8 @@ def test_an_adapter_is_trained_in_the_fastest_precision_and_played_as_it_is_ship
     monkeypatch.setattr(adapter, "local_engine", noted_engine)
     monkeypatch.setattr(adapter, "LIMITS", EpisodeLimits(2, 3000, 8, 4000))
     base, output, quest = tmp_path / "base", tmp_path / "quests_0", game("quests")
-    small_model(byte_tokenizer((*MARKUP, "<issue_start>", "<issue_closed>")), base, tie_word_embeddings=True)
+    rare = ("<issue_start>", "<issue_closed>") if precision == "bf16" else ()  # else the tags' own rows are trained
+    small_model(byte_tokenizer((*MARKUP, *rare)), base, tie_word_embeddings=True)
     games = {"demonstrations": [quest] * 4, "held_out": [quest], "train": [quest]}
     for split in games:
         with pytest.raises(DataError, match=split):

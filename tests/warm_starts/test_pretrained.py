@@ -21,7 +21,7 @@ from rtpo.errors import DataError
 from rtpo.run.config import DataConfig, TaskConfig
 from rtpo.types import Message, Opening
 from rtpo.warm_starts.adapter import measure_turns
-from rtpo.warm_starts.pretrained import RECORD, TAGS, from_adapter, origin_of_adapter, prepare, read_record
+from rtpo.warm_starts.pretrained import RECORD, TAGS, from_adapter, origin_of_adapter, read_record
 from rtpo.warm_starts.recipes import SHIPPED, WARM_START, read_adapter
 
 TASK = TaskConfig("textworld", "textworld", DataConfig("all", 1), DataConfig("all", 1), 8, 512, 48, 1536)
@@ -150,10 +150,14 @@ def test_a_model_that_fails_a_check_or_is_interrupted_leaves_nothing(
     assert not models.exists() or not list(models.iterdir())
 
 
-def test_an_adapter_is_merged_into_its_own_model_and_no_other(tmp_path: Path) -> None:
+def test_an_adapter_is_merged_into_its_own_model_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     peft = pytest.importorskip("peft", reason="make lm installs it")
+    monkeypatch.setattr("experiments.prepare_model.MODELS", tmp_path)
     base, adapter = tmp_path / "small-model", tmp_path / "quests_0"
-    assert prepared("--from", source(tmp_path / "source"), "--output", base) == 0
+    whole = source(tmp_path / "sources" / base.name)
+    assert prepared("--from", whole) == 0
     torch.manual_seed(1)
     settings = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
     model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), settings)
@@ -163,12 +167,16 @@ def test_an_adapter_is_merged_into_its_own_model_and_no_other(tmp_path: Path) ->
     (adapter / WARM_START).write_text(json.dumps(shipped | {"base": weights}))
     merging = from_adapter(base, adapter)
     assert merging.name == "small-quests-0"
-    record = prepare(merging, tmp_path / merging.name)
+    assert prepared("--from", whole, "--adapter", adapter) == 0
+    record = read_record(tmp_path / merging.name, origin_of_adapter(base, adapter))
+    assert record is not None
     assert record.origin["adapter"] == "quests_0"
+    with pytest.raises(SystemExit):
+        prepared("--adapter", "quest_0")
+    assert "quests_0" in capsys.readouterr().err
     ids = torch.tensor([[5, 6, 7]])
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / merging.name)
     torch.testing.assert_close(merged(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-4)
-    assert read_record(tmp_path / merging.name, origin_of_adapter(base, adapter)) == record
     (tmp_path / "quests_1").symlink_to(adapter)
     with pytest.raises(DataError, match="another model"):
         read_record(tmp_path / merging.name, origin_of_adapter(base, tmp_path / "quests_1"))
