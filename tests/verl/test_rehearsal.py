@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from byte_tokenizer import byte_tokenizer
 from elements import SERVER
 from omegaconf import DictConfig
+from textworld_games import file_of, needs_textworld
 from transformers import AutoConfig
 
 from rtpo.planning.hardware import model_shape
+from rtpo.planning.plan import plan
 from rtpo.run.experiments import experiments, load_experiment
 from rtpo.toy.warm_start import SHIPPED
 
@@ -49,3 +52,27 @@ def test_every_element_is_taken_by_verl_and_vllm(name: str, profile: str, tmp_pa
         settings = settings_of(run)
         if HAS_VLLM:
             taken_by_vllm(settings, run.model.name, tmp_path)
+
+
+@needs_textworld
+def test_a_language_model_on_text_games_is_planned_and_taken(tmp_path: Path) -> None:
+    """By a config.json with SmolLM2's shape."""
+    byte_tokenizer().save_pretrained(tmp_path)
+    sizes = {"vocab_size": 49158, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30}
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "max_position_embeddings": 8192}
+    whole = {"tie_word_embeddings": True, "architectures": ["LlamaForCausalLM"]}
+    AutoConfig.for_model("llama", **sizes | heads | whole).save_pretrained(tmp_path)
+    made = [f"model.path={tmp_path}", "model.name=mine", f"data={file_of('quests', 0)}"]
+    overrides = ["profile=a100x1", "task=textworld", "seed=0", *made]
+    rows = plan("main_table", overrides).rows
+    assert all(row.fits and sum(row.hours) > 0 for row in rows)
+    from rtpo.verl_harness.session import settings_of
+
+    elements = load_experiment("main_table", overrides).elements
+    assert len(elements) == len(rows) > 1
+    for element in elements:
+        settings = settings_of(element.run)
+        if HAS_VLLM:
+            from vllm_engine_config import engine_config
+
+            engine_config(settings)
