@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -176,6 +176,28 @@ def test_games_made_again_are_the_same_and_a_stop_loses_none(tmp_path: Path) -> 
             read_games(tmp_path / "train.jsonl")
         make_games(tmp_path, family, {"train": 1})
         assert read_games(tmp_path / "train.jsonl") == [task]
+
+
+@needs_textworld
+def test_no_split_takes_a_game_that_another_of_the_folder_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made by one call or by two."""
+    drawn = {"held_out": "abac", "validation": "dbe", "train": "aefg"}  # texts, by seed
+
+    def games_of(_folder: Path, _family: Family, split: str) -> Iterator[GameRow]:
+        return (
+            GameRow(f"quests/{split}{n}", "file", "goal", ("go",), "0", text) for n, text in enumerate(drawn[split])
+        )
+
+    monkeypatch.setattr(making, "_games", games_of)
+    for number, calls in enumerate(((drawn,), drawn)):
+        folder = tmp_path / str(number)
+        for splits in calls:
+            make_games(folder, FAMILIES["quests"], dict.fromkeys([splits] if isinstance(splits, str) else splits, 2))
+        texts = {
+            file.stem: [json.loads(line)["texts"] for line in file.read_text().splitlines()]
+            for file in folder.glob("*.jsonl")
+        }
+        assert texts == {"held_out": ["a", "b"], "validation": ["d", "e"], "train": ["f", "g"]}
 
 
 @needs_textworld

@@ -44,13 +44,14 @@ def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> None:
     """Make the first `counts[split]` games of each split and write the split's JSONL file. A file that has more games
     keeps their number, since runs may use them.
 
-    A game is kept if its walkthrough wins and no earlier game of this call has the same texts. Raises MachineError
+    A game is kept if its walkthrough wins and no earlier one, or one of the folder's other splits, has its texts. Raises MachineError
     without the package, and DataError if the folder holds games with other settings or no game can be made.
     """
     if find_spec("textworld") is None:
         raise MachineError(f"Games of TextWorld need its package: {INSTALL}.")
     _check_settings(folder, family)
-    checksums: set[str] = set()
+    others = (file for file in folder.glob("*.jsonl") if file.stem not in counts)
+    checksums = {json.loads(line)["texts"] for file in others for line in file.read_bytes().splitlines()}
     for split, wanted in counts.items():
         file, rows = folder / f"{split}.jsonl", list[GameRow]()
         number = max(wanted, len(file.read_bytes().splitlines()) if file.exists() else 0)
