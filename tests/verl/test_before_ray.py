@@ -160,7 +160,7 @@ def test_a_bucket_of_weights_holds_the_largest_tensor_or_is_refused(
 
 def test_a_run_with_vllm_where_there_is_none_is_refused(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "find_spec", lambda name: None)
-    with pytest.raises(MachineError, match=r"^profile toy_vllm runs vLLM, which is not installed: "):
+    with pytest.raises(MachineError, match=r"^profile vllm_cpu runs vLLM, which is not installed: "):
         session.open_backend(config_in(results, "+engine=vllm_cpu"))
 
 
