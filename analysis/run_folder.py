@@ -179,6 +179,10 @@ def _update_row(update: Record, number: int) -> Row:
         entropy=update.get("entropy"),
         residual=update.get("residual"),
         ties=ties.get("all"),
+        measured_tokens=update.get("measured_tokens"),
+        engine_k3=update.get("mismatch/engine/kl_k3"),
+        engine_quantile_999=update.get("mismatch/engine/quantile_999"),
+        engine_largest=update.get("mismatch/engine/largest"),
         **{f"kl{part}": update.get(f"mismatch/{prefix}kl_k1") for part, prefix in KL_PARTS.items()},
     )
     by_turn: Row = {}

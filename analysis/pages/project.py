@@ -172,6 +172,23 @@ def language_model_training() -> pd.DataFrame:
     return _with_names(runs, rows)
 
 
+def engine_difference(study: str) -> pd.DataFrame:
+    """By how much engine and trainer differ on the tokens that a study's kept runs sampled, before they trained them."""
+    frames = load(PROJECT / "results" / study)
+    steps = frames.steps[frames.steps["measured_tokens"] > 0]
+    row = {
+        "Runs": str(steps["run"].nunique()),
+        "Updates": f"{len(steps):,}",
+        "Tokens compared, k": number(steps["measured_tokens"].sum(), 0, 1e-3),
+        "Mean of k3, nats a token": number(np.average(steps["engine_k3"], weights=steps["measured_tokens"]), 4),
+        "99.9 % quantile in an update, nats: median; highest": "; ".join(
+            number(value, 2) for value in (steps["engine_quantile_999"].median(), steps["engine_quantile_999"].max())
+        ),
+        "Largest difference, nats": number(steps["engine_largest"].max(), 2),
+    }
+    return pd.DataFrame([row])
+
+
 def language_model_curve() -> pd.DataFrame:
     """The evaluations of the kept runs of a language model that were also evaluated during training, one a row."""
     rows, shown = [], []
