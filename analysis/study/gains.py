@@ -16,6 +16,7 @@ from analysis.looks import TASKS, title_of
 from analysis.metrics import mean_success
 from analysis.stats import Interval, holm, interval, normal, p_value
 from analysis.study.plan import StudyRun, load_study
+from analysis.study.plan_file import GATE
 from analysis.study.predictions import CONTROL, Comparison, Prediction, comparisons_of, read_predictions
 from analysis.tables import NO_VALUE, NOT_RUN, number, percent
 from rtpo.errors import DataError
@@ -88,7 +89,11 @@ class StudyRuns:
 
     def searched(self, rate: float, when: str = "after") -> pd.DataFrame:
         """Success of each validation question in the search's runs at a rate, like `answers`."""
-        return self._success(OUTCOME, when, _places([run for run, tried in self.study.search() if tried == rate]))
+        return self.validated([run for run, tried in self.study.search() if tried == rate], when)
+
+    def validated(self, runs: Sequence[StudyRun], when: str) -> pd.DataFrame:
+        """Success of each validation question in these runs of the search or of the gate, like `answers`."""
+        return self._success(OUTCOME, when, _places(runs))
 
     def _success(self, mode: str, when: str, places: pd.DataFrame) -> pd.DataFrame:
         every = self.frames.questions["success"]
@@ -294,16 +299,18 @@ def runs(name: str) -> pd.DataFrame:
 
 
 def search(name: str) -> pd.DataFrame:
-    """What the finished runs of the search gained on validation questions, by task, configuration and rate. Intervals
-    take the runs as independent."""
+    """What the finished runs of the search, and then of the gate, gained on validation questions, by task,
+    configuration and rate. Intervals take the runs as independent."""
     source, rows = runs_of(name), []
-    for rate in _tried(name):
-        before, after = (source.searched(rate, when) for when in ("before", "after"))
+    parts = {f"{rate:g}": [run for run, tried in source.study.search() if tried == rate] for rate in _tried(name)}
+    for run, rate in source.study.planned(GATE):
+        parts.setdefault(f"{rate:g}, gate" if rate else "gate", []).append(run)
+    for part, runs in parts.items():
+        before, after = (source.validated(runs, when) for when in ("before", "after"))
         for (task, label), gained in (after - before).groupby(level=["task", "label"]):
             means = (number(each.loc[gained.index].to_numpy().mean(), 1, 100) for each in (before, after))
-            named = {"Task": TASKS[str(task)], "Configuration": title_of(str(label)), "Rate": f"{rate:g}"}
-            row = named | {"Runs": str(len(gained))}
-            row |= zip(("Before, %", "After, %"), means, strict=True)
+            row = {"Task": TASKS[str(task)], "Configuration": title_of(str(label)), "Rate": part}
+            row |= {"Runs": str(len(gained))} | dict(zip(("Before, %", "After, %"), means, strict=True))
             rows.append(row | {"Gain": percent(interval(gained.to_numpy()), sign=True)})
     columns = ["Task", "Configuration", "Rate", "Runs", "Before, %", "After, %", "Gain"]
     return pd.DataFrame(rows, columns=columns).sort_values(columns[:2], kind="stable", ignore_index=True)

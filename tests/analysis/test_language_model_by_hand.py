@@ -41,6 +41,23 @@ def test_gains_are_those_of_the_kept_samples() -> None:
         assert shown == pytest.approx([100 * mean for mean in means], abs=0.051), row
 
 
+def test_the_search_and_the_gate_are_those_of_the_kept_answers() -> None:
+    runs, answers = (pd.read_parquet(RESULTS / "textworld" / f"{name}.parquet") for name in ("runs", "answers"))
+    success = (answers["reward"] == 1).groupby([answers["run"], answers["when"]]).mean().unstack()
+    rows = table_of(PAGE, "study.gains.search textworld")
+    for row in rows:
+        rate, _, part = row["Rate"].partition(", ")
+        algorithm = "rtpo" if row["Configuration"].startswith("RTPO") else "grpo"
+        alike = runs["run"].str.startswith(part or "rates") & (runs["learning_rate"] == float(rate))
+        of_row = success.loc[runs.loc[alike & (runs["algorithm"] == algorithm), "run"]]
+        assert int(row["Runs"]) == len(of_row)
+        means = [of_row["before"].mean(), of_row["after"].mean(), (of_row["after"] - of_row["before"]).mean()]
+        shown = [numbers(row[title])[0] for title in ("Before, %", "After, %", "Gain")]
+        assert shown == pytest.approx([100 * mean for mean in means], abs=0.051), row
+    in_search = runs["run"].str.startswith(("rates", "gate"))
+    assert sum(int(row["Runs"]) for row in rows) == in_search.sum()
+
+
 def test_the_noise_is_that_of_the_kept_gradients() -> None:
     adapter = PROJECT / "rtpo" / "warm_starts" / "adapters" / "quests_0"
     (row,) = table_of(PAGE, "pages.project.adapter_noise quests_0")
