@@ -173,7 +173,7 @@ def language_model_training() -> pd.DataFrame:
 
 
 def engine_difference(study: str) -> pd.DataFrame:
-    """By how much engine and trainer differ on the tokens that a study's kept runs sampled, before they trained them."""
+    """How engine and trainer differ on the tokens that a study's kept runs sampled, before they trained them."""
     frames = load(PROJECT / "results" / study)
     steps = frames.steps[frames.steps["measured_tokens"] > 0]
     row = {
