@@ -179,25 +179,28 @@ def test_games_made_again_are_the_same_and_a_stop_loses_none(tmp_path: Path) -> 
 
 
 @needs_textworld
-def test_no_split_takes_a_game_that_another_of_the_folder_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made by one call or by two."""
+def test_no_two_splits_of_a_folder_share_a_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call leaves repeated games out; a later one refuses them, since a split has the same games wherever made."""
+    (tmp_path / "story").write_text("")
+    same = sha256(tmp_path / "story")
     drawn = {"held_out": "abac", "validation": "dbe", "train": "aefg"}  # texts, by seed
 
     def games_of(_folder: Path, _family: Family, split: str) -> Iterator[GameRow]:
-        return (
-            GameRow(f"quests/{split}{n}", "file", "goal", ("go",), "0", text) for n, text in enumerate(drawn[split])
-        )
+        rows = enumerate(drawn[split])
+        return (GameRow(f"quests/{split}{n}", "story", "goal", ("go",), same, text) for n, text in rows)
+
+    def texts() -> dict[str, list[str]]:
+        files = tmp_path.glob("*.jsonl")
+        return {file.stem: [json.loads(line)["texts"] for line in file.read_text().splitlines()] for file in files}
 
     monkeypatch.setattr(making, "_games", games_of)
-    for number, calls in enumerate(((drawn,), drawn)):
-        folder = tmp_path / str(number)
-        for splits in calls:
-            make_games(folder, FAMILIES["quests"], dict.fromkeys([splits] if isinstance(splits, str) else splits, 2))
-        texts = {
-            file.stem: [json.loads(line)["texts"] for line in file.read_text().splitlines()]
-            for file in folder.glob("*.jsonl")
-        }
-        assert texts == {"held_out": ["a", "b"], "validation": ["d", "e"], "train": ["f", "g"]}
+    make_games(tmp_path, FAMILIES["quests"], dict.fromkeys(drawn, 2))
+    assert texts() == {"held_out": ["a", "b"], "validation": ["d", "e"], "train": ["f", "g"]}
+    with pytest.raises(DataError, match="held_out"):
+        make_games(tmp_path, FAMILIES["quests"], {"train": 2})
+    drawn["train"] = "hfg"
+    make_games(tmp_path, FAMILIES["quests"], {"train": 2})
+    assert texts()["train"] == ["h", "f"]
 
 
 @needs_textworld

@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from rtpo.core.files import sha256, write_whole
 from rtpo.core.seeds import generator
-from rtpo.envs.textworld.games import INSTALL, LOST, WON, Family, GameRow, first_seed, write_games
+from rtpo.envs.textworld.games import INSTALL, LOST, SPLITS, WON, Family, GameRow, first_seed, read_games, write_games
 from rtpo.envs.textworld.interpreter_child import Player
 from rtpo.errors import DataError, MachineError
 
@@ -44,19 +44,26 @@ def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> None:
     """Make the first `counts[split]` games of each split and write the split's JSONL file. A file that has more games
     keeps their number, since runs may use them.
 
-    A game is kept if its walkthrough wins and no earlier one, or one of the folder's other splits, has its texts. Raises MachineError
-    without the package, and DataError if the folder holds games with other settings or no game can be made.
+    A game is kept if its walkthrough wins and no earlier game of this call has the same texts. Raises MachineError
+    without the package, and DataError if the folder holds games with other settings, no game can be made, or a game is
+    also in one of the folder's other splits.
     """
     if find_spec("textworld") is None:
         raise MachineError(f"Games of TextWorld need its package: {INSTALL}.")
     _check_settings(folder, family)
-    others = (file for file in folder.glob("*.jsonl") if file.stem not in counts)
-    checksums = {json.loads(line)["texts"] for file in others for line in file.read_bytes().splitlines()}
+    others = [file for split in SPLITS if split not in counts and (file := folder / f"{split}.jsonl").exists()]
+    theirs = {task.meta["texts"]: file for file in others for task in read_games(file)}
+    checksums: set[str] = set()
     for split, wanted in counts.items():
         file, rows = folder / f"{split}.jsonl", list[GameRow]()
         number = max(wanted, len(file.read_bytes().splitlines()) if file.exists() else 0)
         with tqdm(total=number, unit="game", desc=f"{family.kind} {split}", disable=None) as bar:
             for row in islice(_without_repeats(_games(folder, family, split), checksums), number):
+                if row.texts in theirs:
+                    raise DataError(
+                        f"{row.uid} of {file} is also in {theirs[row.texts]}: make both splits by one call (--games), "
+                        "which leaves repeated games out."
+                    )
                 rows.append(row)
                 bar.update()
         write_games(file, rows)
