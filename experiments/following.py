@@ -23,8 +23,6 @@ from rtpo.run.records import LOG, RunFolder
 HEADER = ("Run", "State", "Rollouts", "Success", "Last save", "Left", "Log")
 QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
 """SLURM's states of a job without a process"""
-STARTED = ("RUNNING", "COMPLETING", "SUSPENDED")
-"""SLURM's states of a job with one"""
 TRAINING = ("train", "launch", "quickstart", "study")
 """commands that save and end at SIGTERM"""
 
@@ -78,21 +76,30 @@ def jobs_of(runs: Collection[Path], logs: Path) -> tuple[dict[Path, Job], str]:
         names = ",".join(job.name for job in jobs.values())
         states |= _answer("sacct", "--parsable2", "--allocations", "--format=JobID,JobName,State", f"--jobs={names}")[0]
     if jobs and shutil.which("squeue"):
-        queued, failure = _answer("squeue", "--array", f"--user={os.getuid()}", "--format=%i|%j|%T")
+        queued, failure = _queue()
         if failure:
-            return jobs, f"SLURM does not say what runs ({failure}): try again when it answers."
+            return jobs, failure
         states |= queued
     # clusters reuse job numbers, so a job must also have the name of its log's folder
     named = {folder: f"{job.name}|{job.log.parent.name}" for folder, job in jobs.items()}
     return {folder: replace(job, state=states.get(named[folder], "")) for folder, job in jobs.items()}, ""
 
 
-def unended(runs: Collection[Path], logs: Path) -> dict[Path, Job]:
-    """The jobs of runs that wait in SLURM's queue or run. Raises MachineError if SLURM does not answer."""
-    jobs, failure = jobs_of(runs, logs)
+def unended(runs: Collection[Path], logs: Path) -> dict[Path, str]:
+    """By run, its job's name, of an experiment's jobs that SLURM's queue still has. logs: the experiment's folder of
+    logs. Raises MachineError if SLURM does not answer."""
+    known = {folder: job.name for folder, job in submitted(logs.parent).items() if job.log.parent == logs}
+    jobs = {folder: known[folder.absolute()] for folder in runs if folder.absolute() in known}
+    queued, failure = _queue() if jobs and shutil.which("squeue") else ({}, "")
     if failure:
         raise MachineError(failure)
-    return {folder: job for folder, job in jobs.items() if job.state in (*QUEUED, *STARTED)}
+    return {folder: name for folder, name in jobs.items() if f"{name}|{logs.name}" in queued}
+
+
+def _queue() -> tuple[dict[str, str], str]:
+    """The queue's states by job id and name, and a sentence if SLURM does not answer."""
+    queued, failure = _answer("squeue", "--array", f"--user={os.getuid()}", "--format=%i|%j|%T")
+    return queued, failure and f"SLURM does not say what runs ({failure}): try again when it answers."
 
 
 def _answer(*command: str) -> tuple[dict[str, str], str]:

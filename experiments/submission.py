@@ -42,10 +42,9 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
             f"{owner} too, and {launch.name} again once it is finished, for what is left to evaluate"
         )
     incomplete = {index: elements[index].run.folder for index in launch.incomplete}
-    jobs = following.unended(incomplete.values(), launch.logs.parent)
+    jobs = following.unended([folder for index, folder in incomplete.items() if index not in owners], launch.logs)
     if jobs:
-        names = ", ".join(job.name for job in jobs.values())
-        print(f"{counted(len(jobs), 'element')} left to the jobs that they have: {names}")
+        print(f"left to the jobs that they have (scancel ends one): {', '.join(jobs.values())}")
     ready = [index for index, folder in incomplete.items() if index not in owners and folder not in jobs]
     if not ready:
         complete_all = f"all of {counted(len(elements), 'element')} complete"
@@ -84,7 +83,7 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
         f"{counted(resources.cpus, 'CPU')} and {resources.memory_gb} GB, "
         f"at most {resources.minutes} minutes before it is requeued"
     )
-    print(f"tables: job {tables_job}, after all elements have ended")
+    print(f"tables: job {tables_job}, after these elements have ended")
     for index, folder in folders.items():
         print(f"{array}_{index}: {folder}, log {launch.logs}/{array}_{index}.log")
 

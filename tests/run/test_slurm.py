@@ -128,7 +128,12 @@ def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(
         put_programs(tmp_path / "bin", monkeypatch, squeue=f"echo '{job}'; exit {exits}", sacct="exit 1")
         assert submit("launch.at_once=3") == exits
     assert asked.read_text() == before
-    put_programs(tmp_path / "bin", monkeypatch, squeue="echo '7_0|another|RUNNING'")
+    put_programs(tmp_path / "bin", monkeypatch, squeue="echo '7_0|main_table|RUNNING'")
+    assert submit("launch.at_once=3", "algorithm=grpo,rtpo") == 0
+    assert "--array=1%3" in asked.read_text().split()
+    put_programs(
+        tmp_path / "bin", monkeypatch, squeue="echo '7_0|another|RUNNING'", sacct="echo '7_0|main_table|RUNNING'"
+    )
     assert submit("launch.at_once=3") == 0
     assert "--array=0%3" in asked.read_text().split()
 
