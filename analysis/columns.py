@@ -90,7 +90,7 @@ class UpdateRow:
     kl: float | None  # training against rollout policy, k1 in nats a token; the sum of the next two
     kl_context: float | None  # from different contexts
     kl_engine: float | None  # from different programs, and from updates since the tokens were sampled
-    measured_tokens: int | None = None  # on which the above and the next three were measured
+    measured_tokens: int | None = None  # those that kl and engine_* were measured on
     engine_k3: float | None = None  # of the engine's part, k3 in nats a token
     engine_quantile_999: float | None = None  # of its absolute value by token, nats
     engine_largest: float | None = None  # nats

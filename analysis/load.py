@@ -198,7 +198,7 @@ def _read_parquet(folder: Path, _sums: str) -> Frames:
 
 def keep(frames: Frames, folder: Path) -> Frames:
     """Add runs to the Parquet files of a folder; runs already in it stay unchanged. Returns all runs. Raises
-    MachineError if the disk fails; the earlier files are then unchanged."""
+    DataError as `concat`, and MachineError if the disk fails; the earlier files are then unchanged."""
     # an interrupted replacement is completed first; then all new files are written before any replaces an old file
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

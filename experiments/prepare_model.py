@@ -4,7 +4,7 @@
     python experiments/prepare_model.py --from Qwen/Qwen3-0.6B              from the Hub
     python experiments/prepare_model.py --from FOLDER --output data/models/mine
     python experiments/prepare_model.py --adapter quests_3                  with a warm start (docs/run/tasks.md); or
-    python experiments/prepare_model.py --adapter outputs/quests_3          with one of your own
+    python experiments/prepare_model.py --adapter outputs/mine              with one of your own
 
 The folder is data/models/<name>; a run takes it with model.path=data/models/<name>. source.json in it names source,
 licence and checksums. A folder that exists is checked against them, and not fetched again. The default model is

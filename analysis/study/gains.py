@@ -1,7 +1,7 @@
-"""A study's comparisons, measured on its finished runs: the tables of docs/results/when.md.
+"""A study's comparisons, measured on its finished runs: the tables of docs/results/when.md, and others.
 
 The outcome is success at temperature 1, which is what is trained. A difference pairs the runs of the same warm start,
-seed and questions. "The test" is the runs of all parts of the plan but the search.
+seed and questions. "The test" is the runs of all parts of the plan but the search and the gate.
 """
 
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ class Gain:
 
 class StudyRuns:
     """The finished runs of a study. places: run, task, label, warm start (`StudyRun.experiment`) and seed of
-    each planned run that is not of the search."""
+    each planned run of the test."""
 
     def __init__(self, name: str) -> None:
         self.study = load_study(name)
@@ -177,7 +177,7 @@ def _gain(differences: pd.DataFrame) -> Gain:
     )
 
 
-# tables of docs/results/when.md
+# tables
 
 
 def family(name: str) -> pd.DataFrame:
@@ -303,8 +303,10 @@ def search(name: str) -> pd.DataFrame:
     configuration and rate. Intervals take the runs as independent."""
     source, rows = runs_of(name), []
     parts = {f"{rate:g}": [run for run, tried in source.study.search() if tried == rate] for rate in _tried(name)}
-    for run, rate in source.study.planned(GATE):
-        parts.setdefault(f"{rate:g}, gate" if rate else "gate", []).append(run)
+    trained_at = source.frames.runs.set_index("run")["learning_rate"]
+    gate = [run for run, _ in source.study.planned(GATE) if str(run) in trained_at]
+    for rate in sorted({trained_at[str(run)] for run in gate}):
+        parts[f"{rate:g}, gate"] = [run for run in gate if trained_at[str(run)] == rate]
     for part, runs in parts.items():
         before, after = (source.validated(runs, when) for when in ("before", "after"))
         for (task, label), gained in (after - before).groupby(level=["task", "label"]):

@@ -14,12 +14,12 @@ import torch
 import transformers
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.files import check_is_free, sha256, whole_folder
+from rtpo.core.files import check_is_free, readable, sha256, whole_folder
 from rtpo.core.names import counted
 from rtpo.engines.base import Sampling
 from rtpo.envs.registry import ENVIRONMENTS, make_env
 from rtpo.envs.textworld.games import read_games
-from rtpo.errors import DataError
+from rtpo.errors import ConfigError, DataError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.run.config import DTYPES, TaskConfig, fastest_precision
 from rtpo.toy import variance
@@ -87,10 +87,12 @@ def with_lora(model: Any, recipe: AdapterRecipe, tags: Mapping[int, int]) -> Any
 
 def tags_of(chat: ChatFormat, tokenizer: Any) -> dict[int, int]:
     """The thinking tags' ids, each with the id of the token whose embedding row initialises the tag's row: a rare one
-    of SmolLM2's, and in other vocabularies the tag's own."""
+    of SmolLM2's, and in other vocabularies the tag's own. Raises ConfigError for a model without the tags."""
+    if chat.tags.open_id is None or chat.tags.close_id is None:
+        raise ConfigError("The model has no tokens for <think> and </think>: prepare_model.py adds them.")
     vocabulary = tokenizer.get_vocab()
     sources = {chat.tags.open_id: "<issue_start>", chat.tags.close_id: "<issue_closed>"}
-    return {tag: vocabulary.get(source, tag) for tag, source in sources.items() if tag is not None}
+    return {tag: vocabulary.get(source, tag) for tag, source in sources.items()}
 
 
 def train(model: Any, rows: Sequence[EpisodeRow], recipe: AdapterRecipe) -> list[float]:
@@ -233,6 +235,9 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
     empty, or if a split has too few games.
     """
     check_is_free(output)
+    weights = base / "model.safetensors"
+    with readable("model", weights):
+        base_sha256 = sha256(weights)
     shown = part_of(games, "demonstrations", recipe.games, recipe.first)
     held_out, trained_on = part_of(games, "held_out", recipe.held_out), part_of(games, "train", recipe.groups)
     begun = time.monotonic()
@@ -250,7 +255,7 @@ def make_adapter(recipe: AdapterRecipe, base: Path, games: dict[str, list[Task]]
         merged = with_adapter(base, folder).to(getattr(torch, DTYPES[precision])).eval()
         record = AdapterRecord(
             settings=recipe,
-            base={"model.safetensors": sha256(base / "model.safetensors")},
+            base={weights.name: base_sha256},
             measured=measure(merged, chat, held_out, trained_on),
             demonstrator_success=float(np.mean([episode.grade.reward for episode in episodes])),
             training_seconds=round(trained - begun, 1),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RemoteEntryNotFoundError
 from pydantic import TypeAdapter
 from torch import Tensor
 
@@ -243,9 +243,10 @@ def adapted_name(base: Path, adapter: Path) -> str:
 
 
 def model_name(source: str) -> str:
-    """The folder's name for the model of `--from`. It is not that of the default model."""
+    """The folder's name for the model of `--from`. One on the Hub has not that of the default model, which is the same
+    model quantised."""
     name = Path(source).name.lower()
-    return f"{name}-unquantised" if name == DEFAULT else name
+    return f"{name}-unquantised" if name == DEFAULT and not Path(source).is_dir() else name
 
 
 def _licence_in(folder: Path) -> str:
@@ -261,7 +262,7 @@ def _licence_on_hub(repository: str) -> str:
 
     try:
         return str(ModelCard.load(repository).data.get("license", "unknown"))
-    except EntryNotFoundError:  # it has no card, or none is at hand offline
+    except RemoteEntryNotFoundError:  # it has no card
         return "unknown"
 
 

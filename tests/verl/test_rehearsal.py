@@ -13,9 +13,10 @@ import pytest
 from byte_tokenizer import byte_tokenizer
 from elements import SERVER
 from omegaconf import DictConfig
-from textworld_games import file_of, needs_textworld
 from transformers import AutoConfig
 
+from rtpo.core.files import sha256
+from rtpo.envs.textworld.games import GameRow, write_games
 from rtpo.planning.hardware import model_shape
 from rtpo.planning.plan import plan
 from rtpo.run.experiments import experiments, load_experiment
@@ -54,7 +55,6 @@ def test_every_element_is_taken_by_verl_and_vllm(name: str, profile: str, tmp_pa
             taken_by_vllm(settings, run.model.name, tmp_path)
 
 
-@needs_textworld
 def test_a_language_model_on_text_games_is_planned_and_taken(tmp_path: Path) -> None:
     """By a config.json with SmolLM2's shape."""
     byte_tokenizer().save_pretrained(tmp_path)
@@ -62,7 +62,10 @@ def test_a_language_model_on_text_games_is_planned_and_taken(tmp_path: Path) -> 
     heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "max_position_embeddings": 8192}
     whole = {"tie_word_embeddings": True, "architectures": ["LlamaForCausalLM"]}
     AutoConfig.for_model("llama", **sizes | heads | whole).save_pretrained(tmp_path)
-    made = [f"model.path={tmp_path}", "model.name=mine", f"data={file_of('quests', 0)}"]
+    games = tmp_path / "games.jsonl"
+    (tmp_path / "game").write_text("no game, only a file")
+    write_games(games, [GameRow("quests/0", "game", "goal", ("look",), sha256(tmp_path / "game"), "texts")])
+    made = [f"model.path={tmp_path}", "model.name=mine", f"data={games}"]
     overrides = ["profile=a100x1", "task=textworld", "seed=0", *made]
     rows = plan("main_table", overrides).rows
     assert all(row.fits and sum(row.hours) > 0 for row in rows)
