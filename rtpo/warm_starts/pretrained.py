@@ -243,8 +243,8 @@ def adapted_name(base: Path, adapter: Path) -> str:
 
 
 def model_name(source: str) -> str:
-    """The folder's name for the model of `--from`. One on the Hub has not that of the default model, which is the same
-    model quantised."""
+    """The folder's name for the model of `--from`. A model of the Hub does not take the name of the default model,
+    which is quantised."""
     name = Path(source).name.lower()
     return f"{name}-unquantised" if name == DEFAULT and not Path(source).is_dir() else name
 
