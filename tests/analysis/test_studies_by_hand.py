@@ -12,8 +12,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 RESULTS = PROJECT / "results"
 WHEN = ("before", "after")
 IN_SEARCH = ("rates_", "gate_")
+"""how the names of runs begin that are not of the test"""
 TASKS = {"toy": "toy_keys", "walk": "walk_luck", "quests": "textworld_short"}
-"""by the beginning of the warm start's name, as IN_SEARCH is of other runs than the test's"""
+"""by the first word of the warm start's name"""
 
 
 RUNS = {study: pd.read_parquet(RESULTS / study / "runs.parquet")["run"] for study in ("textworld", "turns")}
