@@ -180,7 +180,7 @@ def test_games_made_again_are_the_same_and_a_stop_loses_none(tmp_path: Path) -> 
 
 @needs_textworld
 def test_no_two_splits_of_a_folder_share_a_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call leaves repeated games out; a later one refuses them, so that a split has the same games on every machine."""
+    """One call leaves repeated games out; a later one refuses them, so that every machine has the same games."""
     (tmp_path / "story").write_text("")
     same = sha256(tmp_path / "story")
     drawn = {"held_out": "abac", "validation": "dbe", "train": "aefg"}  # texts, by seed
