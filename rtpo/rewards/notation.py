@@ -243,6 +243,8 @@ REWRITES: Final = (
         "environment", rf"\\begin\{{({_ENVIRONMENTS})\}}(?:\{{[clr|]*\}})?((?:(?!\\\\|&).)*?)\\end\{{\1\}}", r"\2"
     ),
     _rewrite("bracket", r"\\(?:left|right)\s*(?=[()\[\]<>]|\\[lr]angle|\\\||\\[lr]?Vert)", ""),
+    _rewrite("limit", r"\\lim\s*\\(?:no)?limits(?![a-zA-Z])", r"\\lim"),
+    _rewrite("limit", r"(\\lim\s*_\s*\{[^{}]*)\\(?:long)?rightarrow(?![a-zA-Z])", r"\1\\to "),
     _rewrite("size", r"\\(?:displaystyle|textstyle|tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])", ""),
     _rewrite("dollar", r"^\s*(?:\$+|\\\()(.*?)(?:\$+|\\\))\s*$", r"\1"),
     _rewrite("marks", r"^\s*\*\*([^*]+)\*\*\s*$", r"\1"),
