@@ -1,6 +1,7 @@
 """A problem's split depends on the problem alone, so no problem is in two splits."""
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from typing import Final
 
@@ -9,6 +10,8 @@ from rtpo.types import Task
 
 SPLITS: Final = {"held_out": range(0, 1), "validation": range(1, 2), "train": range(2, 10)}
 """each split's tenths of all problems"""
+MOST_REPEATS: Final = 100_000
+"""after so many draws without a new problem, a split has no more"""
 
 
 def word_hash(*words: object) -> int:
@@ -24,14 +27,20 @@ def split_of(key: str) -> str:
 
 def draw_tasks(split: str, count: int, draw: Callable[[int], Task | None], key: Callable[[Task], str]) -> list[Task]:
     """Draw `count` different tasks of a split. draw: takes the number of tasks so far, returns a task or None. key: the
-    text that decides a task's split. Raises ConfigError for an unknown split or a count below 1."""
+    text that decides a task's split. Raises ConfigError for an unknown split, and for a count below 1 or above what the
+    split has."""
     if split not in SPLITS:
         raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
     if count < 1:
         raise ConfigError(f"count of tasks is {count}: ask for at least 1")
     tasks: dict[str, Task] = {}
-    while len(tasks) < count:
+    last_new = 0
+    for number in itertools.count():
+        if len(tasks) == count:
+            return list(tasks.values())
         task = draw(len(tasks))
-        if task is not None and split_of(key(task)) == split:
-            tasks.setdefault(task.uid, task)
-    return list(tasks.values())
+        if task is not None and split_of(key(task)) == split and task.uid not in tasks:
+            tasks[task.uid], last_new = task, number
+        if number - last_new > MOST_REPEATS:
+            raise ConfigError(f"split {split} has about {len(tasks)} problems, and count is {count}: ask for fewer")
+    raise AssertionError

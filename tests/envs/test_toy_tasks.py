@@ -13,15 +13,18 @@ from episodes_played import play
 from scripted import episodes, in_turn
 from transformers import Qwen3ForCausalLM
 
+from experiments.maintenance.warm_start import why_weak
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256
-from rtpo.core.splits import split_of
+from rtpo.core.splits import draw_tasks, split_of
 from rtpo.envs.registry import make_env
 from rtpo.envs.toy import keys, knowledge, math, walk
 from rtpo.envs.toy.env import WITHOUT_LUCK
+from rtpo.errors import ConfigError
 from rtpo.harness.episodes import Plan
 from rtpo.toy import warm_start
 from rtpo.toy.recipes import recipes
+from rtpo.toy.record import read_record
 from rtpo.toy.tokenizer import build_tokenizer
 from rtpo.toy.warm_start import SHIPPED
 from rtpo.types import Feedback, Grade, Message, Role, RolloutContext, Task, ToolOutcome, ToolUse
@@ -77,6 +80,12 @@ def test_splits_are_disjoint_hold_no_problem_twice_and_depend_on_the_seed_alone(
     assert toy.module.problems("train", 20, 3) == splits["train"][:20] != toy.module.problems("train", 20, 2)
 
 
+def test_more_problems_than_a_split_has_are_refused() -> None:
+    numbers = iter(range(10**6))
+    with pytest.raises(ConfigError, match="count is 9"):
+        draw_tasks("train", 9, lambda _: Task(str(next(numbers) % 8), "?", ""), lambda _: "a problem in training")
+
+
 @both
 def test_a_final_reply_is_graded_by_its_last_box_after_thinking(toy: Toy) -> None:
     right = f"\\boxed{{ {toy.answer}}}"
@@ -118,6 +127,7 @@ def test_a_shipped_checkpoint_is_the_one_recorded(shipped: Path, tmp_path: Path)
     assert record["sha256"] == {name: sha256(shipped / name) for name in files}
     assert sum(path.stat().st_size for path in shipped.iterdir()) < 1_000_000
     assert record["settings"] == asdict(replace(recipe.settings, seed=seed))
+    assert not why_weak(read_record(shipped))
     build_tokenizer(recipe.words).save_pretrained(tmp_path)
     for name, folder in (("tokenizer.json", tmp_path), ("chat_template.jinja", tmp_path), ("config.json", first)):
         assert (shipped / name).read_bytes() == (folder / name).read_bytes()

@@ -79,9 +79,14 @@ def _check_settings(folder: Path, family: Family) -> None:
 
 
 def _without_repeats(rows: Iterator[GameRow], checksums: set[str]) -> Iterator[GameRow]:
-    """Drop games whose texts' checksum is already in `checksums`, and add the others' checksums to it."""
+    """Drop games whose texts' checksum is already in `checksums`, and add the others' checksums to it. Raises DataError
+    after MOST_FAILURES repeated games in a row."""
+    repeats = 0
     for row in rows:
-        if row.texts not in checksums:
+        repeats = repeats + 1 if row.texts in checksums else 0
+        if repeats == MOST_FAILURES:
+            raise DataError(f"{repeats} games in a row are repeated: change task.settings.games, or ask for fewer.")
+        if not repeats:
             checksums.add(row.texts)
             yield row
 
