@@ -59,4 +59,5 @@ def _lines(frames: Frames, cost: str, look: Style) -> Iterator[Line]:
     if success is not None:
         ended = metrics.costs_of(frames.steps.groupby("run").last())[cost].mean()
         ends = ([100 * end] for end in (success.mean, success.low, success.high))
-        yield Line(plots.points([factor * ended], *ends), look, 2 * WIDTH, bars=True)
+        has_seeds = frames.runs["experiment"].nunique() < len(frames.names)  # else the interval is over questions alone
+        yield Line(plots.points([factor * ended], *ends), look, 2 * WIDTH, bars=has_seeds)

@@ -7,6 +7,7 @@ seed and questions. "The test" is the runs of all parts of the plan but the sear
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import nan
 from pathlib import Path
 
 import pandas as pd
@@ -41,7 +42,7 @@ COST_COLUMNS = {
     "Ties, %": ("ties", 100.0),
 }
 """by title: a column of `Frames.runs`, and the factor to show it by. `ties` is the share of rows whose group's
-advantages are all 0"""
+advantages are all 0: a row is a turn, or a path of GRPO on flattened history"""
 
 
 @dataclass(frozen=True)
@@ -96,14 +97,14 @@ class StudyRuns:
         return self._success(OUTCOME, when, _places(runs))
 
     def _success(self, mode: str, when: str, places: pd.DataFrame) -> pd.DataFrame:
-        every = self.frames.questions["success"]
-        of_mode = (every.index.get_level_values("mode") == mode) & (every.index.get_level_values("when") == when)
-        series = every[of_mode].droplevel(["mode", "when", "step", "split"])
+        success = self.frames.questions["success"]
+        of_mode = (success.index.get_level_values("mode") == mode) & (success.index.get_level_values("when") == when)
+        series = success[of_mode].droplevel(["mode", "when", "step", "split"])
         asked = series.reset_index("question").groupby("run")["question"].agg(frozenset).rename("asked")
         for task, of_task in places.join(asked, on="run", how="inner").groupby("task"):
-            others = of_task["run"][of_task["asked"] != of_task["asked"].mode()[0]]
-            if len(others):
-                raise DataError(f"runs of {task} were asked other questions than the rest: {', '.join(others)}.")
+            unlike = of_task["run"][of_task["asked"] != of_task["asked"].mode()[0]]
+            if len(unlike):
+                raise DataError(f"runs of {task} were asked other questions than the rest: {', '.join(unlike)}.")
         joined = series.unstack("question").join(places.set_index("run"), on="run", how="inner")
         return joined.set_index(["task", "label", "warm_start", "seed"]).sort_index()
 
@@ -147,9 +148,9 @@ def family_of(name: str) -> tuple[Comparison, ...]:
 def exploratory_of(name: str) -> list[Comparison]:
     """Each configuration minus exact GRPO, in the plan's order, without the comparisons of the family."""
     places = runs_of(name).places[["task", "label"]].drop_duplicates()
-    every = (Comparison(label, CONTROL, task) for task, label in places.itertuples(index=False) if label != CONTROL)
+    compared = (Comparison(label, CONTROL, task) for task, label in places.itertuples(index=False) if label != CONTROL)
     judged = {frozenset((each.configuration, each.against, each.task)) for each in family_of(name)}
-    return [each for each in every if frozenset((each.configuration, each.against, each.task)) not in judged]
+    return [each for each in compared if frozenset((each.configuration, each.against, each.task)) not in judged]
 
 
 @cache
@@ -171,10 +172,17 @@ def _gain(differences: pd.DataFrame) -> Gain:
     values, warm_starts = differences.to_numpy(), list(differences.index.get_level_values("warm_start"))
     by_start = differences.groupby("warm_start").mean().to_numpy()
     return Gain(
-        interval(values, strata=warm_starts),
+        _over_seeds(differences),
         interval(by_start) if len(by_start) >= LEAST_STARTS else None,
         p_value([values / values.size], warm_starts) if len(values) >= LEAST_PAIRS else 1.0,
     )
+
+
+def _over_seeds(differences: pd.DataFrame) -> Interval:
+    """The mean of these pairs, with its interval for new seeds; without one if no warm start has two pairs."""
+    starts = list(differences.index.get_level_values("warm_start"))
+    mean = interval(differences, strata=starts)
+    return mean if len(set(starts)) < len(starts) else replace(mean, low=nan, high=nan)
 
 
 # tables
@@ -259,8 +267,7 @@ def secondary(name: str) -> pd.DataFrame:
 def _difference(table: pd.DataFrame, comparison: Comparison, without: str) -> str:
     """A difference for new seeds on the same warm starts, in points. without: the text without runs."""
     differences = paired(table, comparison)
-    starts = list(differences.index.get_level_values("warm_start"))
-    return percent(interval(differences, strata=starts), sign=True) if starts else without
+    return percent(_over_seeds(differences), sign=True) if len(differences) else without
 
 
 def ended_below(source: StudyRuns) -> dict[tuple[str, str], str]:
@@ -310,7 +317,9 @@ def search(name: str) -> pd.DataFrame:
     for part, runs in parts.items():
         before, after = (source.validated(runs, when) for when in ("before", "after"))
         for (task, label), gained in (after - before).groupby(level=["task", "label"]):
-            means = (number(each.loc[gained.index].to_numpy().mean(), 1, 100) for each in (before, after))
+            gained = gained.dropna(axis="columns")  # questions of other runs, and questions without a grade
+            asked = (each.loc[gained.index, gained.columns] for each in (before, after))
+            means = (number(each.to_numpy().mean(), 1, 100) for each in asked)
             row = {"Task": TASKS[str(task)], "Configuration": title_of(str(label)), "Rate": part}
             row |= {"Runs": str(len(gained))} | dict(zip(("Before, %", "After, %"), means, strict=True))
             rows.append(row | {"Gain": percent(interval(gained.to_numpy()), sign=True)})

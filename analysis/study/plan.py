@@ -237,8 +237,8 @@ class Study:
         gains = [run.after - run.before for run in self._searched(task, label, rate)]
         return not any(map(isnan, gains)) and fmean(gains) <= standard_error(gains)
 
-    def times_the_search(self, task: str, label: str) -> float:
-        """The rollouts of a configuration's run in the test, those of its run in the search being 1. Raises DataError
+    def rollout_ratio(self, task: str, label: str) -> float:
+        """The rollouts of a configuration's run in the test divided by those of its run in the search. Raises DataError
         before its learning rate is chosen."""
         (searched, *_) = self._runs_at(task, label, self.rate_of(task, label))
         search, (test, *_) = self.config(searched, self.rate_of(task, label)), self.configs(task, label)

@@ -112,7 +112,7 @@ def predict(study: Study, compared: Comparisons, comparison: Comparison) -> Pred
     rate on the task yet."""
     turns = measured_turns(study, comparison.task, compared.measured_turns[comparison.task])
     before, after = study.search_success(comparison.task, CONTROL)[study.rate_of(comparison.task, CONTROL)]
-    shrinking, ends = ((1 - after) / (1 - before)) ** study.times_the_search(comparison.task, CONTROL), []
+    shrinking, ends = ((1 - after) / (1 - before)) ** study.rollout_ratio(comparison.task, CONTROL), []
     for label in (comparison.configuration, comparison.against):
         algorithm = study.configs(comparison.task, label)[0].algorithm
         ends.append(1 - (1 - before) * shrinking ** speed(noise(algorithm, turns), turns))
@@ -141,7 +141,7 @@ def noise(algorithm: Mapping[str, Any], turns: Turns) -> list[float]:
 def speed(noises: Sequence[float], turns: Turns) -> float:
     """The mean of 1 / sqrt(noise) over the turns, weighted by the share of paths that reach them."""
     weights = zip(noises, turns.reached, strict=True)
-    return sum(share / sqrt(noise) for noise, share in weights) / sum(turns.reached)
+    return sum(share / sqrt(of_turn) for of_turn, share in weights) / sum(turns.reached)
 
 
 def measured_turns(study: Study, task: str, measurement: str) -> Turns:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -257,6 +258,25 @@ def test_fewer_pairs_than_eight_are_not_judged(folder: Path) -> None:
     assert verdicts == dict.fromkeys(range(1, 8), "too few pairs") | {8: "below"}
 
 
+def test_without_two_pairs_on_a_warm_start_nothing_is_said_of_other_seeds(folder: Path) -> None:
+    for start, label in itertools.product(STARTS[:2], ("grpo_exact", "rtpo")):
+        write(folder, label, 1, before=4, after=SOLVED[label][0], start=start)
+    (gain,) = gains_of.gains("made").values()
+    assert gain.same_starts.runs == 2
+    assert math.isnan(gain.same_starts.low)
+    assert math.isnan(gain.detectable)
+
+
+def test_the_search_may_have_other_questions_than_the_test(folder: Path) -> None:
+    write(folder, "grpo_exact_lr0.001", 0, before=4, after=8)
+    alone = gains_of.search("made")
+    assert alone["Gain"].str[:5].tolist() == ["+20.0"]
+    lines = answers("after", "sampled", {f"other {number}": [1.0] for number in range(QUESTIONS)})
+    write_run(folder, "grpo_exact", 1, [trained(1.0)], lines, experiment=STARTS[0])
+    gains_of.runs_of.cache_clear()
+    pd.testing.assert_frame_equal(gains_of.search("made"), alone)
+
+
 def test_runs_that_were_asked_other_questions_are_not_compared(folder: Path) -> None:
     for label, count in (("grpo_exact", QUESTIONS), ("rtpo", QUESTIONS - 1)):
         lines = answers("after", "sampled", dict(list(shares(8).items())[:count]))
@@ -295,7 +315,7 @@ def test_other_warm_starts_are_spoken_of_only_where_there_are_four(folder: Path)
 
 
 def test_committed_comparisons_are_of_planned_configurations_of_named_tasks() -> None:
-    for name in yaml.safe_load(predictions.FILE.read_bytes()):
+    for name in ("turns", "textworld"):
         compared = predictions.comparisons_of(name)
         assert compared is not None
         assert len(compared.family) <= 10
