@@ -6,7 +6,7 @@ and seed are paired; the runs of an experiment have one warm start.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import comb
+from math import comb, nan
 from typing import Literal
 
 import numpy as np
@@ -89,7 +89,8 @@ def paired(first: Frames, second: Frames) -> tuple[Frames, Frames]:
     runs, others = (group.runs[["run", "model_sha256", *PAIRING]] for group in (first, second))
     pairs = runs.merge(others, on=PAIRING, suffixes=("", "_other"))
     unlike = pairs[pairs["model_sha256"] != pairs["model_sha256_other"]]
-    for run, other in zip(unlike["run"], unlike["run_other"], strict=True):
+    if len(unlike):
+        run, other = unlike.iloc[0][["run", "run_other"]]
         raise DataError(f"{run} and {other} started from different weights: an experiment has one warm start.")
     return first.select(pairs["run"]), second.select(pairs["run_other"])
 
@@ -181,8 +182,9 @@ def curve_over_runs(group: Frames, key: str, cost: str = "rollouts") -> pd.DataF
 
 
 def mean_success(steps: pd.DataFrame) -> float:
-    """Success in training over all first paths of these data steps, each of which counts alike."""
-    return float(np.average(steps["success"], weights=steps["success_rollouts"]))
+    """Success in training over all graded first paths of these data steps, each of which counts alike. NaN without."""
+    graded = steps[steps["success_rollouts"] > 0]
+    return float(np.average(graded["success"], weights=graded["success_rollouts"])) if len(graded) else nan
 
 
 def training_success(group: Frames) -> pd.DataFrame:

@@ -174,7 +174,7 @@ def _table(
     benchmarks, and the numbers that algorithms logged."""
     if unknown := [key for key in columns if key not in COLUMNS]:
         raise ConfigError(f"--columns: {unknown[0]!r} is not a column; {nearest(unknown[0], COLUMNS)}.")
-    experiments = list(dict.fromkeys(experiment for group in rows for experiment in group.runs["experiment"]))
+    experiments = list(dict.fromkeys(each for group in rows for each in group.runs["experiment"]))
     counts = [len(group.runs) for group in rows]
     keys = list(columns) or [key for key in COLUMNS if key != "experiment"]
     cells = {COLUMNS[key].title: [COLUMNS[key].cell(group) for group in rows] for key in keys}
@@ -237,6 +237,9 @@ def _about_cells(
                 what = f"{asked - graded:,} of {counted(asked, 'answer')} {when} training ({mode})"
                 yield f"Ungradable, and left out: {what} of {title_of(group.label)}."
         for evaluations, _, played in _evaluated(group) if has_benchmarks else ():
+            if len(evaluations) < len(group.names):
+                only = f"{len(evaluations)} of {counted(len(group.names), 'run')}"
+                yield f"{evaluations['benchmark'].iloc[0]} has {only} of {title_of(group.label)}."
             if ungraded := int(played["reward"].isna().sum()):
                 what = f"{ungraded:,} of {counted(len(played), 'answer')} on {evaluations['benchmark'].iloc[0]}"
                 yield f"Ungradable, and left out: {what} of {title_of(group.label)}."

@@ -103,10 +103,9 @@ def _judged(part: Part, scale: str, results: Path) -> Row:
         pair = metrics.paired(first, second) if first and second else None
         if pair is None or not len(pair[0].runs):
             return {"verdict": NOT_RUN}
-        in_percent = part.run in IN_PERCENT
-        return _decided(
-            part, MEASUREMENTS[part.run](*pair), len(pair[0].runs), 1 if in_percent else 3, 100.0 if in_percent else 1
-        )
+        difference, in_percent = MEASUREMENTS[part.run](*pair), part.run in IN_PERCENT
+        measured = difference.runs if difference else 0  # runs without the measured quantity are left out
+        return _decided(part, difference, measured, 1 if in_percent else 3, 100.0 if in_percent else 1)
     if part.theorem:
         theorem = verdicts(results / "theory").set_index("Key").loc[part.theorem]
         return {"what": theorem["Claim"], "verdict": theorem["Verdict"], "shown": theorem["Intervals"]}
@@ -154,8 +153,9 @@ def _printed(part: Part) -> Row:
         return printed.exact
 
     margin = formulas.evaluate(part.read, value)
-    is_close = abs(margin - Fraction(str(part.closed))) <= Fraction(str(part.slack or 0))
-    return _holds(margin > 0 if part.slack is None else is_close, f"{float(margin):+g}" if margin else "0 (a tie)")
+    closed = Fraction(str(part.closed))
+    is_close = abs(margin - closed) <= Fraction(str(part.slack or 0))
+    return _holds(margin > closed if part.slack is None else is_close, f"{float(margin):+g}" if margin else "0 (a tie)")
 
 
 def _holds(holds: bool, shown: str) -> Row:
