@@ -145,6 +145,8 @@ def numbers(figure: Figure) -> str:
     arrays = [line.get_xydata() for axes in figure.axes for line in axes.lines]
     drawn = [collection for axes in figure.axes for collection in axes.collections]
     arrays += [path.vertices for each in drawn for path in each.get_paths()]
+    patches = [patch for axes in figure.axes for patch in axes.patches]
+    arrays += [patch.get_path().transformed(patch.get_patch_transform()).vertices for patch in patches]
     arrays += [marks for each in drawn for marks in (each.get_offsets(), each.get_array()) if marks is not None]
     points = (np.asarray(array, float).ravel() + 0.0 for array in arrays)
     text = "\n".join(" ".join(f"{value:.6g}" for value in array) for array in points)

@@ -159,8 +159,8 @@ def csv_text(table: Table) -> str:
 
 def _plain(value: object, part: str) -> str:
     if isinstance(value, Number):
-        number: float = getattr(value, part) * value.scale
-        return "" if isnan(number) else f"{number:.10g}"
+        scaled: float = getattr(value, part) * value.scale
+        return "" if isnan(scaled) else f"{scaled:.10g}"
     return "" if part != "value" or str(value) in (NO_VALUE, NOT_RUN, UNKNOWN) else BOLD.sub(r"\1", str(value))
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from inspect import signature
 
 import pandas as pd
 
@@ -31,7 +32,8 @@ MARK = re.compile(r"<!-- (?:generated:.*|end) -->|<!--[\w. ]+:[^\n>]*-->|<!--/--
 
 @cache
 def content(name: str, *arguments: str) -> Content:
-    """The result of a public function under analysis/, by its dotted name. Raises DataError for an unknown name."""
+    """The result of a public function under analysis/, by its dotted name. Raises DataError for an unknown name, and
+    for missing or needless arguments."""
     module, _, function = name.rpartition(".")
     try:
         if function.startswith("_"):
@@ -41,6 +43,10 @@ def content(name: str, *arguments: str) -> Content:
         if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("analysis"):
             raise  # a package that the module needs
         raise DataError(f"{name}: analysis/{module.replace('.', '/')}.py has no public function {function}.") from error
+    try:
+        signature(source).bind(*arguments)
+    except TypeError as error:
+        raise DataError(f"{name} {' '.join(arguments)}: {error}.") from error
     return source(*arguments)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
+from scipy.stats import bootstrap
 
 from analysis import metrics
 from analysis.load import Frames, groups, load
@@ -65,10 +66,10 @@ def experiments(kind: str = "paper") -> pd.DataFrame:
         launch, label = file["launch"], file.get("algorithm", {}).get("label", "${algorithm.name}")
         sweep = {key: str(values).split(",") for key, values in file["hydra"]["sweeper"]["params"].items()}
         if ("paper" in launch) == (kind == "paper"):
-            labels = {name: label.replace("${algorithm.name}", name) for name in sweep["algorithm"]}
+            labels = {method: label.replace("${algorithm.name}", method) for method in sweep["algorithm"]}
             added = launch.get("not_in_paper", [])
             tasks = ", ".join(task.removeprefix("${launch.tasks.").removesuffix("}") for task in sweep["task"])
-            names = ", ".join(f"`{name}`{'*' if label in added else ''}" for name, label in labels.items())
+            names = ", ".join(f"`{method}`{'*' if label in added else ''}" for method, label in labels.items())
             paper = ", ".join(f"`{label}`" for label in launch.get("paper", [])) or NO_VALUE
             rows.append((f"`{name}`", launch["about"], paper, tasks, names, str(prod(map(len, sweep.values())))))
     return pd.DataFrame(rows, columns=["Experiment", "What", "Paper", "Tasks", "Algorithms", "Elements"])
@@ -80,7 +81,7 @@ def spared() -> pd.DataFrame:
     plans = [plan(name, ["profile=a100x8"]) for name in names]
     hours = [planned.node.gpus * planned.sum(lambda row: row.spared) for planned in plans if planned.node]
     rows = zip([*names, "All"], [*hours, sum(hours)], strict=True)
-    return pd.DataFrame([(name, f"{number:,.0f}") for name, number in rows], columns=["Experiment", "GPU-hours"])
+    return pd.DataFrame([(name, f"{spent:,.0f}") for name, spent in rows], columns=["Experiment", "GPU-hours"])
 
 
 def runs(experiment: str, *columns: str) -> pd.DataFrame:
@@ -328,8 +329,14 @@ def adapter_noise(adapter: str) -> pd.DataFrame:
     measured, group_size = record.measured, 3
     norms, games = np.array([measured.grpo, measured.rtpo]), len(measured.grpo)
     noise = norms - measured.inner
-    drawn = noise[:, np.random.default_rng(0).integers(0, games, (10_000, games))].mean(axis=-1)
-    low, high = np.quantile(drawn[1] / drawn[0], [0.025, 0.975])
+    low, high = bootstrap(
+        (noise[1], noise[0]),
+        lambda rtpo, grpo, axis: rtpo.mean(axis) / grpo.mean(axis),
+        paired=True,
+        method="percentile",
+        n_resamples=10_000,
+        rng=0,
+    ).confidence_interval
     ratio = Interval(noise[1].mean() / noise[0].mean(), low, high, 1, games)
     of_turns = np.mean(measured.rtpo_turns, axis=0)
     by_formula = of_turns.sum() / (of_turns / noise_ratio(np.array(turns.left), group_size, record.chains)).sum()
@@ -339,7 +346,7 @@ def adapter_noise(adapter: str) -> pd.DataFrame:
         "Games with a gradient: exact GRPO; RTPO": "; ".join(str(int((each > 0).sum())) for each in norms),
         "Noise of RTPO over exact GRPO": str(cell(ratio)),
         "by the formula": number(by_formula, 1),
-        "Share of RTPO's noise in one game, most, %": number(norms[1].max() / norms[1].sum(), 0, 100),
+        "Share of RTPO's noise in one game, most, %": number(noise[1].max() / noise[1].sum(), 0, 100),
     }
     return pd.DataFrame([row])
 
@@ -359,10 +366,10 @@ def bench(name: str) -> pd.DataFrame:
     record = json.loads((PROJECT / "results" / "reference_bench" / f"{name}.json").read_bytes())
     rows = []
     for case in record["cases"]:
-        (ours, own), (theirs, other) = ((side, median(values)) for side, values in case["timings"].items())
+        names, medians = list(case["timings"]), [median(values) for values in case["timings"].values()]
         is_time = case["unit"].startswith("ms a ")
         unit = f"{case['unit'].removeprefix('ms a ')}s a second" if is_time else case["unit"]
-        values = (1e3 / own, 1e3 / other) if is_time else (own, other)
-        sides = [f"{side} {value:.3g}" for side, value in zip((ours, theirs), values, strict=True)]
+        values = [1e3 / each for each in medians] if is_time else medians
+        sides = [f"{side} {value:.3g}" for side, value in zip(names, values, strict=True)]
         rows.append((case["case"], unit, *sides, f"{values[0] / values[1]:.2f}"))
     return pd.DataFrame(rows, columns=["Case", "Unit", "Ours", "Alternative", "Ours / alternative"])

@@ -16,6 +16,7 @@ import yaml
 from analysis.metrics import pass_at_k, pass_hat_k
 from analysis.paper.estimates import Estimate, ratio
 from rtpo.errors import DataError
+from rtpo.run.building import build
 from rtpo.run.reading import SAFE_LOADER
 
 SAMPLES = 4
@@ -48,7 +49,7 @@ class Metric:
 
 
 METRICS: Mapping[str, Metric] = {
-    name: Metric(**entry)
+    name: build(Metric, entry, f"metrics.yaml, {name}")
     for name, entry in yaml.load(Path(__file__).with_name("metrics.yaml").read_bytes(), SAFE_LOADER).items()
 }
 RUN_METRICS = {"training_tokens": "tokens", "hours": "hours", "gpu_hours": "gpu_hours", "zero_advantage": "points"}

@@ -9,7 +9,8 @@ import pandas as pd
 from analysis import tables
 from analysis.paper.tables import AGREES, COMPARED, HIGHER, LOWER, UNDECIDED, PaperTable, committed
 from analysis.tables import FORMATS, NOT_RUN, Table, changed, report_stale, ruled, write
-from rtpo.core.names import counted
+from rtpo.core.names import counted, nearest
+from rtpo.errors import DataError
 
 LINKS = "../../results/tables/paper"
 """from docs/results/"""
@@ -68,9 +69,10 @@ def _counts(paper_tables: Sequence[PaperTable]) -> pd.DataFrame:
 
 
 def shown(name: str) -> Table:
-    """A table of the committed records, such as math_knowledge_toolcall_results_toy. Raises KeyError for another
+    """A table of the committed records, such as math_knowledge_toolcall_results_toy. Raises DataError for another
     name."""
-    table = committed()[name.removesuffix(COMPARED)]
+    if (table := committed().get(name.removesuffix(COMPARED))) is None:
+        raise DataError(f"{name!r} is not a table of the paper: {nearest(name, [*committed()])}.")
     layout = table.compared if name.endswith(COMPARED) else table.layout
     assert layout is not None
     return layout

@@ -81,9 +81,9 @@ def tokens(passage: ReplyPassage, turn: RecordedTurn) -> Iterator[tuple[str, str
         is_call = any(start <= place < end for start, end in calls)
         place += len(piece.text)
         ids = " ".join(map(str, turn.output_ids[piece.first : piece.last]))
-        logprobs = turn.logprobs[piece.first : piece.last]
-        shade = sum(math.exp(min(logprobs)) < limit for limit in SHADES)
-        odds = ", ".join(f"{signed(logprob, 4)} (p {math.exp(logprob):.3f})" for logprob in logprobs)
+        logprobs = [value for value in turn.logprobs[piece.first : piece.last] if value is not None]
+        shade = sum(math.exp(min(logprobs)) < limit for limit in SHADES) if logprobs else 0
+        odds = ", ".join(f"{signed(logprob, 4)} (p {math.exp(logprob):.3f})" for logprob in logprobs) or "unknown"
         yield piece.text or f"⟨{ids}⟩", f"t p{shade}{' call' if is_call else ''}", f"log-prob {odds}; id {ids}"
 
 

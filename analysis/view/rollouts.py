@@ -39,7 +39,7 @@ class RecordedTurn(BaseModel, frozen=True, strict=True):
     policy_version: int
     context_ids: Ids  # c_k
     output_ids: Ids  # the reply u_k
-    logprobs: tuple[Logprob, ...]  # of the reply's tokens when they were sampled, in nats
+    logprobs: tuple[Logprob | None, ...]  # of the reply's tokens when they were sampled, in nats; None: not told
     stop: str
     calls: tuple[tuple[str, str], ...]  # tool and outcome, as ("calculator", "ok")
     feedback_ids: Ids  # the environment's answer f_k
