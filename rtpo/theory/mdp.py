@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from rtpo.errors import ConfigError
 
@@ -58,8 +59,7 @@ def softmax(logits: Table) -> Table:
 
 
 def log_softmax(logits: Table) -> Table:
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return np.asarray(special.log_softmax(logits, axis=-1))
 
 
 def state_values(mdp: MDP, policy: Table) -> Table:
