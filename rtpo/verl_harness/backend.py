@@ -96,12 +96,14 @@ class VerlBackend:
         for length in WARM_LENGTHS:
             packed = forked_rows(self.ranks, length)
             self.score(packed)
-            self._workers.warm_up(self._training_batch(packed, self._deal(packed), None, TokenClip()))
+            with trainer_errors():
+                self._workers.warm_up(self._training_batch(packed, self._deal(packed), None, TokenClip()))
 
     def _free_the_device(self) -> None:
         """Let an engine that shares the trainer's device release its memory, until the next push gives it weights."""
         if self._settings.actor_rollout_ref.rollout.free_cache_engine and self.is_serving:
-            self._weight_sync.sleep_replicas()
+            with ray_failures("the rollout engine"):
+                self._weight_sync.sleep_replicas()
             self.is_serving = False
 
     @property
@@ -127,7 +129,8 @@ class VerlBackend:
     def prefilled_tokens(self) -> int | None:
         if not self._is_embedded:
             return None
-        return sum(ray.get([replica.server_handle.prefilled_tokens.remote() for replica in self._replicas]))
+        with ray_failures("the rollout engine"):
+            return sum(ray.get([replica.server_handle.prefilled_tokens.remote() for replica in self._replicas]))
 
     def score(self, packed: Packed, *, apart: bool = False, shift: int = 0) -> TokenScores:
         dealt = self._deal(packed, apart=apart)
@@ -167,7 +170,8 @@ class VerlBackend:
     def gradient(self, packed: Packed, reference: Floats | None, loss: Loss) -> Floats:
         """The gradient of a mini-batch's loss over all parameters, before clipping; no step is taken."""
         dealt = self._deal(packed, loss.rows_together)
-        output = self._workers.gradient(self._training_batch(packed, dealt, reference, loss))
+        with trainer_errors():
+            output = self._workers.gradient(self._training_batch(packed, dealt, reference, loss))
         return np.asarray(output["gradient"][0], dtype=np.float32)
 
     def push(self, version: int) -> None:
@@ -203,7 +207,8 @@ class VerlBackend:
         self._free_the_device()
         self._settings = settings
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
-        self._workers.restart(settings.actor_rollout_ref.actor.optim)
+        with trainer_errors():
+            self._workers.restart(settings.actor_rollout_ref.actor.optim)
 
     def close(self) -> None:
         """End the worker and engine processes. Raises MachineError if Ray does not release their resources."""
@@ -223,7 +228,8 @@ class VerlBackend:
     def save(self, folder: Path) -> None:
         self._free_the_device()
         try:
-            self._workers.save_checkpoint(str(folder.resolve()))
+            with trainer_errors():
+                self._workers.save_checkpoint(str(folder.resolve()))
         except ray.exceptions.RayTaskError as error:
             raise MachineError(
                 f"the weights could not be written to {folder}: {first_words(error.cause)}. What was saved "
@@ -233,7 +239,8 @@ class VerlBackend:
     def load(self, folder: Path) -> None:
         self._free_the_device()
         try:
-            self._workers.load_checkpoint(str(folder.resolve()))
+            with trainer_errors():
+                self._workers.load_checkpoint(str(folder.resolve()))
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             why = f"the weights in {folder} cannot be loaded: {first_words(cause)}. They are intact"
