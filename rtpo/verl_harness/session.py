@@ -69,18 +69,13 @@ def open_backend(config: RunConfig) -> "VerlBackend":
     Raises ConfigError for settings, MachineError for the machine or Ray, and DataError for weights.
     """
     global _open
+    check_machine(config)
     settings = settings_of(config)
-    if not config.is_embedded and not find_spec("vllm"):
-        raise MachineError(
-            f"profile {config.profile.name} runs vLLM, which is not installed: use an environment that has it "
-            "(docs/cluster/gpus.md)."
-        )
     if why := why_not_trees(AutoConfig.from_pretrained(config.model.path)):
-        if config.profile.check_trees:
-            raise ConfigError(f"profile.check_trees is true and {config.model.name} has no prefix trees: {why}")
         print(f"{config.model.name} is trained row by row, not on prefix trees: {why}", flush=True)
     start_ray(config.profile)
     from rtpo.verl_harness.backend import VerlBackend
+    from rtpo.verl_harness.engines import ray_failures
 
     with_reference = config.descriptor.has_reference(config.algorithm_config)
     key = {"settings": _kept_settings(settings), "with_reference": with_reference}
@@ -88,10 +83,25 @@ def open_backend(config: RunConfig) -> "VerlBackend":
         _open[1].restart(settings)
     else:
         close_backend()
-        _open = (key, VerlBackend(settings, with_reference=with_reference))
+        with ray_failures("the start of the trainer and the rollout engine"):
+            _open = (key, VerlBackend(settings, with_reference=with_reference))
         if config.profile.platform == "cuda":
             _open[1].warm_up()
     return _open[1]
+
+
+def check_machine(config: RunConfig) -> None:
+    """Raises MachineError for packages that a run needs and this machine lacks, or has in another version than the
+    pinned one, and ConfigError if the run checks prefix trees and its model has none."""
+    if problems := list(package_problems(config.profile)):
+        raise MachineError("\n".join(problems))
+    if not config.is_embedded and not find_spec("vllm"):
+        raise MachineError(
+            f"profile {config.profile.name} runs vLLM, which is not installed: use an environment that has it "
+            "(docs/cluster/gpus.md)."
+        )
+    if config.profile.check_trees and (why := why_not_trees(AutoConfig.from_pretrained(config.model.path))):
+        raise ConfigError(f"profile.check_trees is true and {config.model.name} has no prefix trees: {why}")
 
 
 def settings_of(config: RunConfig) -> DictConfig:
@@ -177,10 +187,8 @@ def start_ray(profile: ProfileConfig) -> None:
     """Start Ray on this machine, or join the cluster that RAY_ADDRESS names. A Ray started here listens only on the
     loopback address. A later call restarts Ray if the profile's platform, processes, nodes, CPUs or threads differ.
 
-    Raises MachineError, also for packages of a GPU profile that are not the pinned ones.
+    Raises MachineError.
     """
-    if problems := list(package_problems(profile)):
-        raise MachineError("\n".join(problems))
     processes = profile.processes * profile.nodes
     global _started
     machine = (profile.platform, profile.processes, profile.nodes, profile.logical_cpus, profile.threads)
@@ -279,8 +287,8 @@ def _wait_for_nodes(nodes: int) -> None:
     while (joined := sum(node["Alive"] for node in ray.nodes())) < nodes:
         if time.monotonic() > end:
             raise MachineError(
-                f"profile.nodes is {nodes} and the Ray cluster has {joined} after {NODES_JOIN} s: look at what ray "
-                "start says on the others, in the log."
+                f"profile.nodes is {nodes} and the Ray cluster has {joined} after {NODES_JOIN} s: read the "
+                "output of `ray start` on the missing nodes, in the log."
             )
         time.sleep(1)
 

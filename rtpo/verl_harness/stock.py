@@ -1,6 +1,6 @@
 """What stock `verl.trainer.main_ppo` needs on a CPU besides the plugin. verl's processes import it as `external_lib`.
 
-It has a process group with a backend that torch accepts, and a reward that needs no tool.
+Its process group has a backend that torch accepts; its reward needs no tool.
 """
 
 from functools import partial

@@ -199,6 +199,7 @@ def test_a_trainer_on_gpus_is_warm_and_ends_before_another_starts(
 
     monkeypatch.setattr(backend, "VerlBackend", Listening)
     monkeypatch.setattr(session, "start_ray", lambda _: None)
+    monkeypatch.setattr(session, "check_machine", lambda _: None)
     monkeypatch.setattr(session, "settings_of", lambda _: settings)
     monkeypatch.setattr(session, "_open", None)
     for _ in range(2):
