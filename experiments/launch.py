@@ -75,10 +75,18 @@ def run_element(launch: LoadedExperiments, index: int, stop: StopRequest) -> Non
     element = launch.elements[index]
     print(f"element {index} of {len(launch.elements)}: {' '.join(element.overrides)}", flush=True)
     train(element.run, stop)
-    if stop.reason:
-        raise Stopped(f"stopped by {stop.reason} after {element.run.folder}. Run the same command to go on.")
+    if not RunFolder(element.run.folder).is_finished:  # it is kept as frames, without its weights
+        if left := following.missing(element.run.folder, element.benchmarks):
+            raise DataError(
+                f"{element.run.folder} is kept without its weights, so it cannot be evaluated on {', '.join(left)}: "
+                "train it again in another folder, such as results=outputs/trial."
+            )
+        return
     if (evaluation := evaluation_of(launch, element)) is not None:
-        evaluate(evaluation, summarise)
+        from rtpo.verl_harness.session import closed_on_failure  # imports Ray
+
+        with closed_on_failure():
+            evaluate(evaluation, summarise)
     free_disk(element, launch.first.keep)
 
 
@@ -125,7 +133,7 @@ def _all_runs(overrides: Sequence[str]) -> list[Path]:
     for word in overrides:
         if not word.startswith("results="):
             raise ConfigError(f"{word} without an experiment: name the experiment before it, or give results= alone.")
-    results = Path(composed("train", overrides).results)
+    results = Path(composed("train", overrides).results).absolute()
     folders = sorted(file.parent for file in results.glob("*/*/config.yaml"))
     return [*folders, *(folder for folder in following.submitted(all_logs()) if folder not in folders)]
 

@@ -21,7 +21,7 @@ from analysis.run_table import run_table
 from analysis.run_table import show as show_table
 from analysis.view.__main__ import main as view
 from experiments.training import check_all, train
-from rtpo.errors import ConfigError, Stopped
+from rtpo.errors import ConfigError
 from rtpo.run.cli import Parser, command, composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.stopping import StopRequest
@@ -71,10 +71,8 @@ def configurations(overrides: list[str]) -> list[RunConfig]:
 
 
 def train_all(configs: list[RunConfig], stop: StopRequest) -> None:
-    """Train the runs one after another. Raises as `train`, and Stopped after a stop between two runs."""
+    """Train the runs one after another. Raises as `train`."""
     for config in configs:
-        if stop.reason:
-            raise Stopped(f"stopped by {stop.reason} before {config.folder}. Run the same command to go on.")
         train(config, stop)
 
 

@@ -34,7 +34,6 @@ from rtpo.errors import (
     InfrastructureError,
     NonFinite,
     StaleEngine,
-    Stopped,
     TreeMismatch,
 )
 from rtpo.run.beside import check_place
@@ -51,8 +50,7 @@ def train_part(
 ) -> None:
     """Train the missing runs of a part. task, only: as `selected` takes them. No run begins after `minutes`. Runs that
     another process holds are left out. Raises InfrastructureError in the end if a run failed (`FAILURES`). Otherwise
-    raises as `train` and `selected`, DataError if a finished run has another configuration, and Stopped if a run was
-    asked to stop but reached its end first."""
+    raises as `train` and `selected`, and DataError if a finished run has another configuration."""
     begun = time.monotonic()
     failed: list[str] = []
     for run, rate in _in_turn(study, part, task, only):
@@ -81,8 +79,6 @@ def train_part(
             failed.append(str(run))
             continue
         folder.delete_saves()
-        if stop.reason:
-            raise Stopped(f"stopped by {stop.reason} after {folder.path}. Run the same command to go on.")
     if failed:
         raise InfrastructureError(
             f"{counted(len(failed), 'run')} failed ({', '.join(failed)}): give the command again."

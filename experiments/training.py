@@ -7,7 +7,7 @@ from rtpo.core.chat import ChatFormat
 from rtpo.core.files import disk_errors
 from rtpo.core.names import counted
 from rtpo.envs.registry import environment_facts
-from rtpo.errors import ConfigError, RTPOError
+from rtpo.errors import ConfigError, RTPOError, Stopped
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.began import check_began_with, inputs_sha256
 from rtpo.run.beside import check_place
@@ -25,7 +25,7 @@ from rtpo.types import Task
 
 def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     """Run `config` from its last save, or from the start, to its end. A finished run stays as it is. Raises
-    RTPOError; it is Stopped if a signal stopped the run."""
+    RTPOError; it is Stopped after a signal, even if the run reached its end first."""
     folder = RunFolder(config.folder)
     if folder.is_finished:
         folder.open(config.as_dict())
@@ -69,13 +69,15 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         f"optimizer steps: {ledger['optimizer_steps']}",
         flush=True,
     )
+    if stop.reason:  # it came during the last evaluation
+        raise Stopped(f"stopped by {stop.reason} after {folder.path}. Run the same command to go on.")
     return folder
 
 
 def check_and_load(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
     """Check all that a run needs. Returns its training tasks, its held-out tasks and the model's chat format. Starts
     nothing and writes nothing. Raises an RTPOError."""
-    from rtpo.verl_harness.session import settings_of
+    from rtpo.verl_harness.session import check_machine, settings_of
 
     check_place(config)
     check_run_model(config)
@@ -90,6 +92,7 @@ def check_and_load(config: RunConfig) -> tuple[list[Task], list[Task], ChatForma
     # each task uses at least one rollout, so no other task can be reached
     reachable = take(train_tasks, 0, min(config.budget.rollouts, len(train_tasks)), config.seed)
     check_prompts([*reachable, *held_out], config.task, chat)
+    check_machine(config)
     settings_of(config)
     return train_tasks, held_out, chat
 
@@ -102,7 +105,8 @@ def check_all(runs: Sequence[RunConfig]) -> None:
     faults: dict[str, None] = {}
     for run in runs:
         try:
-            check: Callable[[RunConfig], object] = check_place if RunFolder(run.folder).is_finished else check_and_load
+            is_done = RunFolder(run.folder).is_finished or kept_run(run.folder) is not None
+            check: Callable[[RunConfig], object] = check_place if is_done else check_and_load
             check(run)
         except RTPOError as error:
             faults[f"{run.folder.name}: {error}"] = None

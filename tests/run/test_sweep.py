@@ -20,6 +20,7 @@ from rtpo.errors import MachineError, Stopped
 from rtpo.run import cli
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.records import JOURNAL, RunFolder
+from rtpo.run.run import Run
 
 SMALL = ("budget.rollouts=64", "budget.tasks_per_step=2", "task.held_out.count=4", "task.train.count=16")
 
@@ -117,6 +118,23 @@ def test_a_run_that_is_stopped_ends_the_sweep(tmp_path: Path, monkeypatch: pytes
 
     assert swept(monkeypatch, run, *overrides_in(tmp_path, "seed=0,1,2,3")) == 75
     assert ran == [0]
+
+
+def test_a_stop_in_the_last_evaluation_ends_the_run_whole_and_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_trainer: None
+) -> None:
+    evaluate = Run._evaluate
+
+    def stopped(run: Run, when: str) -> None:
+        evaluate(run, when)
+        if when == "after":
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Run, "_evaluate", stopped)
+    settings = overrides_in(tmp_path, "seed=0,1", "budget.steps=1")
+    assert swept(monkeypatch, train.train_one, *settings) == 75
+    (folder,) = tmp_path.glob("*/*/config.yaml")
+    assert RunFolder(folder.parent).is_finished
 
 
 def test_after_a_failed_run_the_next_has_a_backend_and_a_ray_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
