@@ -19,9 +19,7 @@ def call_audit(rollout: Rollout, replies: Sequence[str]) -> dict[str, Any] | Non
     calls = [call for text in calling_texts for call in parse_calls(text) if isinstance(call, Call)]
     programs = [str(call.arguments["code"]) for call in calls if "code" in call.arguments]
     first_reply = replies[calling_turns[0]]
-    text_before_call = (
-        "".join(replies[: calling_turns[0]]) + first_reply[: len(first_reply) - len(visible_text(first_reply))]
-    )
+    text_before_call = "".join(replies[: calling_turns[0]]) + first_reply.rpartition("</think>")[0]
     answer = rollout.task.answer
     accepted = answer if isinstance(answer, list | tuple) else (answer,)
     return {

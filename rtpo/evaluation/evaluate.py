@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import check_context
+from rtpo.core.files import disk_errors
 from rtpo.core.names import counted
 from rtpo.errors import ConfigError
 from rtpo.evaluation.folder import EvaluationFolder
@@ -50,8 +51,10 @@ def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]
     folders = [EvaluationFolder(label_folder / panel.name) for panel in panels]
     with ExitStack() as stack:
         for panel, folder in zip(panels, folders, strict=True):
-            folder.open(identity(config, panel, checkpoint.identity))
+            with disk_errors(folder.path):
+                folder.path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(folder.held())
+            folder.open(identity(config, panel, checkpoint.identity))
         for folder in folders:
             if folder.is_finished:
                 folder.check_finished()

@@ -20,11 +20,22 @@ class EvaluationFolder(RunFolder):
     """The folder of one benchmark's evaluation. A stopped evaluation resumes after its complete questions."""
 
     other_files = (SUMMARY,)  # the manifest holds their checksums too
+    label_field = "label"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, (SAMPLES,))
         self._samples = path / SAMPLES
         self._sums = self._samples.with_suffix(".sha256")
+
+    def open(self, config: Mapping[str, Any]) -> None:
+        """As a run's. The caller must hold the folder (`held`). If no answer was recorded yet, `config` replaces the
+        folder's configuration."""
+        if not self.is_finished and not (self._samples.exists() and self._samples.stat().st_size):
+            (self.path / "config.yaml").unlink(missing_ok=True)
+        super().open(config)
+
+    def _remedy(self) -> str:
+        return f"Delete {self.path} to start afresh."
 
     def append_durably(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Append lines to samples.jsonl and flush them to disk. samples.sha256 gets the length and checksum of all

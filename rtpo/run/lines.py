@@ -1,6 +1,7 @@
 """Sentences of a run's log, and lines of its records."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained] = ()) ->
                 "policy_version": turn.policy_version,
                 "context_ids": turn.context_ids.tolist(),
                 "output_ids": turn.output_ids.tolist(),
-                "logprobs": [round(logprob, 4) for logprob in turn.logprobs.tolist()],
+                # a server does not tell log-probs; JSON has no NaN
+                "logprobs": [round(value, 4) if isfinite(value) else None for value in turn.logprobs.tolist()],
                 "stop": turn.stop.value,
                 "calls": [[use.tool, use.outcome.value] for use in turn.calls],
                 "feedback_ids": turn.feedback_ids.tolist(),

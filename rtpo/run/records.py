@@ -67,6 +67,8 @@ class RunFolder:
 
     other_files: tuple[str, ...] = (JOURNAL,)
     """further files whose checksums the manifest holds"""
+    label_field = "algorithm.label"
+    """the field that names the folder"""
 
     def __init__(self, path: Path, line_files: Sequence[str] = LINE_FILES) -> None:
         self.path = path
@@ -132,7 +134,7 @@ class RunFolder:
         if different := some_of(sorted(differing)):
             raise DataError(
                 f"{self.path} holds a run with another configuration; different: {different}. Change them back to "
-                "resume it, or choose another experiment_name=<name> or algorithm.label=<label>."
+                "resume it, or choose another experiment_name=<name> or {self.label_field}=<label>."
             )
 
     def begin(self, config: Mapping[str, Any]) -> None:
@@ -210,7 +212,8 @@ class RunFolder:
 
         Raises MachineError if the disk fails. Earlier saves then stay as they were.
         """
-        written = {file: (so_far.size, so_far.sha256) for file in self._line_files for so_far in [self.expected(file)]}
+        expected = {file: self.expected(file) for file in self._line_files}
+        written = {file: (so_far.size, so_far.sha256) for file, so_far in expected.items()}
         final = self._checkpoints / name
         partial = partial_of(final)
         with disk_errors(final):
@@ -268,13 +271,15 @@ class RunFolder:
         return Save(folder / "weights", state, weights)
 
     def restore_latest(self) -> Save | None:
-        """Read the last save, and cut off all lines after it. Without a save, return None and move all lines to
+        """Read the last save, and cut off all lines after it. Without a save, return None and append all lines to
         `<file>.lost`. Raises DataError for damage, saying how to recover."""
         save = self.latest_save()
         if save is None:
             for file in self._line_files:
                 if (self.path / file).exists():
-                    (self.path / file).replace(self.path / f"{file}.lost")
+                    with (self.path / f"{file}.lost").open("ab") as lost:
+                        lost.write((self.path / file).read_bytes())
+                    (self.path / file).unlink()
                 self._expected.pop(file, None)
             return None
         with self._with_remedy():

@@ -75,6 +75,8 @@ def test_a_sample_is_recorded_with_its_answer_calls_and_end() -> None:
     assert (facts["answer"], facts["extracted"], facts["reward"], facts["termination"]) == (None, None, 0, "turn_limit")
     assert facts["qa"] == {"em": 0.0, "f1": 0.0, "span_f1": 0.0, "answer_hit": 0.0, "output_hit": 1.0}
     assert facts["audit"] == {"repeated": 1, "programs": 2, "valid_programs": 2, "answer_first": True}
+    rollout = played(Task("t", "?", ("7",)), f"<think>so</think>7{python('1')}<think>and 22✂", "\\boxed{7}")
+    assert episode_facts(rollout, BYTES, is_qa=False)["audit"]["answer_first"] is False
 
 
 def test_short_answers_have_their_scores() -> None:

@@ -9,14 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import compose_config
 from evaluations import QUESTIONS, SAMPLES, Policy, changed, composed, evaluate, evaluation_in, folder_of, lines_of
 
+from analysis.view.rollouts import RecordedTurn
 from rtpo.core.files import sha256
 from rtpo.core.seeds import stream_seed
 from rtpo.data.registry import REGISTRY
-from rtpo.engines.base import Request
+from rtpo.engines.base import Generation, Request
 from rtpo.envs.toy.math import problems
 from rtpo.errors import ConfigError, DataError, FolderInUse, InfrastructureError, StaleEngine
 from rtpo.evaluation import evaluate as evaluation
@@ -103,6 +105,36 @@ def test_the_first_questions_keep_what_the_policy_saw(config: EvaluateConfig, po
     assert [line["position"] for line in lines if line["path"]] == [0] * SAMPLES + [1] * SAMPLES
     for path in (line["path"] for line in lines if line["path"]):
         assert [turn["context_ids"] for turn in path["turns"]] == seen[path["rollout"]] != []
+
+
+def test_log_probs_that_a_server_does_not_tell_are_none(
+    config: EvaluateConfig, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = policy.generate
+
+    async def untold(request: Request) -> Generation:
+        generation = await generate(request)
+        return replace(generation, logprobs=np.full(len(generation.output_ids), np.nan, np.float32))
+
+    monkeypatch.setattr(policy, "generate", untold)
+    evaluate(replace(config, contexts=1))
+    turns = [turn for line in lines_of(config) if line["path"] for turn in line["path"]["turns"]]
+    assert turns
+    for turn in turns:
+        assert turn["logprobs"] == [None] * len(turn["output_ids"])
+        assert RecordedTurn.model_validate_json(json.dumps(turn)).logprobs == (None,) * len(turn["output_ids"])
+
+
+def test_an_evaluation_without_an_answer_takes_other_settings(config: EvaluateConfig, policy: Policy) -> None:
+    async def gone(request: Request) -> None:
+        raise InfrastructureError("the server is gone")
+
+    policy.before = gone
+    with pytest.raises(InfrastructureError):
+        evaluate(config)
+    policy.before = None
+    evaluate(replace(config, samples=2))
+    assert len(lines_of(config)) == 2 * QUESTIONS
 
 
 def test_at_most_a_batch_of_questions_is_in_flight_and_no_answer_depends_on_it(

@@ -51,18 +51,16 @@ def changed(config: EvaluateConfig, **changes: Any) -> EvaluateConfig:
 
 
 class Policy:
-    """A script in place of a checkpoint. opened: how often it was; before: called at every request."""
+    """A script in place of a checkpoint. before: called at every request."""
 
     def __init__(self) -> None:
         self.engine = ScriptedEngine(solver(0.3))
-        self.opened = 0
         self.before: Callable[[Request], Awaitable[None]] | None = None
 
     def find(self, config: EvaluateConfig) -> Checkpoint:
         return Checkpoint("script", {"kind": "script"}, TOKENIZER, self.open)
 
     def open(self) -> tuple[Any, int]:
-        self.opened += 1
         return self, 0
 
     async def generate(self, request: Request) -> Generation:
