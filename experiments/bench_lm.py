@@ -126,9 +126,9 @@ def engine(model: Path, siblings: int) -> Callable[[], object]:
     decoder.load(network.state_dict().items(), version=0)
     requests = requests_for(prompts(network.config.vocab_size, siblings))
 
-    def run() -> None:
+    def run() -> object:
         decoder.reset_cache()
-        decoder.generate(requests)
+        return decoder.generate(requests)
 
     return run
 
@@ -226,7 +226,9 @@ def peak() -> float:
 
 def trainer_peak() -> float:
     """The peak memory in GiB of the trainer's worker, which Ray started below this process."""
-    (worker,) = [child for child in psutil.Process().children(recursive=True) if "::AgentWorker" in child.cmdline()[0]]
+    (worker,) = [
+        child for child in psutil.Process().children(recursive=True) if "::AgentWorker" in " ".join(child.cmdline())
+    ]
     return peak_of(worker)
 
 

@@ -156,7 +156,7 @@ def table(folder: DataFolder) -> str:
         count, revision = str(dataset.sample or dataset.rows), _short(dataset.revision)
         rows.append((name, dataset.role, dataset.kind, count, folder.status(name), checksum, revision, dataset.licence))
     notes = [
-        f"{name}: {dataset.source}{f' , gated by {dataset.gate}' if dataset.gate else ''}\n  {dataset.note}".rstrip()
+        f"{name}: {dataset.source}{f', gated by {dataset.gate}' if dataset.gate else ''}\n  {dataset.note}".rstrip()
         for name, dataset in REGISTRY.items()
     ]
     return "\n".join([aligned(rows), "", *notes])

@@ -49,7 +49,8 @@ def main(arguments: list[str] | None = None) -> None:
     others = options.keys() - PLACES.keys() if name in adapters else options.keys() & PLACES.keys()
     if others:
         kind = "an adapter" if name in adapters else "a toy task's model"
-        raise ConfigError(f"{kind} is made without --{' and --'.join(sorted(others))}: leave that out.")
+        options_named = " and ".join(sorted(f"--{each.replace('_', '-')}" for each in others))
+        raise ConfigError(f"{kind} is made without {options_named}: leave that out.")
     record: dict[str, Any]
     warning = ""
     if name in adapters:

@@ -117,7 +117,8 @@ def model_shape(name: str, folder: str) -> Shape:
         config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         heads = config["num_attention_heads"]
         head_dim = config["hidden_size"] // heads
-        values = {"num_key_value_heads": heads, "tie_word_embeddings": False, "head_dim": head_dim} | config
+        values = {"num_key_value_heads": heads, "tie_word_embeddings": False, "head_dim": head_dim}
+        values |= {key: value for key, value in config.items() if value is not None}
         shape = Shape(**{field.name: values[field.name] for field in fields(Shape)})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(

@@ -1,4 +1,4 @@
-"""What a run began from besides its configuration. It goes on from the same alone."""
+"""What a run began from besides its configuration. It may resume only from the same inputs."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def _tasks_sha256(tasks: Sequence[Task]) -> str:
 
 
 def _without_paths(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What a task's environment reads of it, wherever its files lie."""
+    """A task's meta without absolute paths, which differ between machines."""
     return {key: value for key, value in meta.items() if not (isinstance(value, str) and Path(value).is_absolute())}
 
 

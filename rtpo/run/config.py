@@ -3,6 +3,7 @@
 The YAML files under configs/ hold only values. This module documents the fields; an algorithm's file documents its own.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -395,6 +396,6 @@ def portable(value: Any) -> Any:
         return {key: portable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [portable(item) for item in value]
-    if isinstance(value, str) and Path(value).is_relative_to(PROJECT):
-        return "${project:}" + value.removeprefix(str(PROJECT))
+    if isinstance(value, str) and (path := Path(os.path.normpath(value))).is_relative_to(PROJECT):
+        return "${project:}" + str(path).removeprefix(str(PROJECT))
     return value

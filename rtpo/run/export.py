@@ -28,7 +28,7 @@ from rtpo.errors import DataError, MachineError
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.lines import model_sha256
 from rtpo.run.model_folder import check_model, check_same_model, load_tokenizer
-from rtpo.run.reading import why_no_run
+from rtpo.run.reading import json_object, why_no_run
 from rtpo.run.records import RunFolder
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -211,12 +211,16 @@ def _evaluation(trained: TrainedPolicy) -> dict[str, Any]:
         if line["grade"] == "graded" and line["when"] in ("before", "after"):
             rewards[f"{line['when']} training, {line['mode']}"].append(line["reward"] == 1)
     benchmarks = {
-        manifest.parent.name: json.loads((manifest.parent / "summary.json").read_bytes())
+        manifest.parent.name: _json(manifest.parent / "summary.json")
         for manifest in sorted(trained.folder.glob("*/manifest.json"))
-        if json.loads(manifest.read_bytes()).get("checkpoint", {}).get("save") == trained.save_name
+        if _json(manifest).get("checkpoint", {}).get("save") == trained.save_name
     }
     held_out = {what: f"{sum(right)} of {counted(len(right), 'graded answer')}" for what, right in rewards.items()}
     return {"held_out": held_out or "not evaluated", "benchmarks": benchmarks or "not evaluated"}
+
+
+def _json(file: Path) -> Mapping[str, Any]:
+    return json_object(file.read_bytes(), str(file), ())
 
 
 def _yaml(values: Any) -> str:
@@ -233,7 +237,7 @@ def check_push(repository: str) -> None:
         hub = HfApi()
         user = hub.whoami()
         owners = [user["name"], *(organisation["name"] for organisation in user.get("orgs", []))]
-        if repository.partition("/")[0] not in owners:
+        if "/" not in repository or repository.partition("/")[0] not in owners:
             raise DataError(f"--push {repository}: name it OWNER/NAME; the token belongs to {', '.join(owners)}.")
         if hub.repo_exists(repository) and set(hub.list_repo_files(repository)) - {".gitattributes"}:
             raise DataError(f"--push {repository}: the repository holds files already: choose another name.")

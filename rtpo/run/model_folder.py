@@ -27,7 +27,7 @@ def check_run_model(run: RunConfig) -> None:
     task. On vLLM's CPU build, raises ConfigError for a head size that is unknown or unsupported."""
     check_model(run.model.path, run.top_logprobs, embedded=run.is_embedded)
     path, name = Path(run.model.path), "warm_start.json"
-    settings = _json_file(path, name)["settings"] if (path / name).is_file() else {}
+    settings = _json_file(path, name).get("settings", {}) if (path / name).is_file() else {}
     if run.task.env.startswith("toy_") and settings.get("task", run.task.env) != run.task.env:
         raise ConfigError(
             f"model.path is {run.model.path}, a warm start of {settings['task']}, and task.env is {run.task.env}: give "
@@ -106,7 +106,7 @@ def positions_of(folder: Path) -> int | None:
     positions: int | None = config.get("max_position_embeddings")
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if positions is not None and "yarn" in (rope.get("rope_type"), rope.get("type")):
-        return int(rope.get("original_max_position_embeddings", positions) * rope["factor"])
+        return int(rope.get("original_max_position_embeddings", positions) * rope.get("factor", 1))
     return positions
 
 
