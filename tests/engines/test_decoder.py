@@ -228,6 +228,7 @@ def test_a_sleeping_decoder_holds_nothing_and_goes_on_with_new_weights(
     before = decoder.generate(requests)
     decoder.sleep()
     assert decoder.cached_prompts == 0
+    assert not decoder._model._laid_out
     with pytest.raises(StaleEngine):
         decoder.generate(requests)
     decoder.load(model.state_dict().items(), version=4)

@@ -317,7 +317,9 @@ def test_an_engine_answers_one_list_at_a_time_and_the_next_has_all_that_was_aske
     asyncio.run(ask_all(3))
     assert calls == [3, 4]
     meanwhile.clear()
+    engine._delay = 3600
     with pytest.raises(TimeoutError):
         asyncio.run(asyncio.wait_for(ask_all(1), 0.001))
+    engine._delay = 0.01
     asyncio.run(ask_all(2))  # without what a cancelled episode asked
     assert calls[2:] == [2]

@@ -196,9 +196,7 @@ def test_a_step_makes_its_epochs(name: str) -> None:
     assert len(twice.backend.steps) == 2 * len(once.backend.steps) > 0
 
 
-def test_a_configuration_is_what_its_file_composes_with_its_defaults() -> None:
-    for file in (PROJECT / "configs" / "algorithm").glob("*.yaml"):
-        assert configured(file.stem).label == file.stem
+def test_a_file_takes_the_defaults_of_another() -> None:
     assert configured("rtpo_off") == replace(configured("rtpo"), label="rtpo_off", sync_every=None)
 
 

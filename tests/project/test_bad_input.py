@@ -49,15 +49,15 @@ experiments.bench : nosuch | decoder --repeats WHOLE | python --results OUT | gr
 experiments.build_index : DATA --output {}/index | {}/pipe --output {}/index | {}/passages --output OUT
 experiments.evaluate : nosuch=1 | checkpoint=WARM | checkpoint=FOLDER benchmarks=[math500] |
     checkpoint={}/of_FILE benchmarks=[math500] | checkpoint=WARM benchmarks=[nosuch] |
-    checkpoint=WARM benchmarks=[math500] temperature=NUMBER
-experiments.export : FOLDER {}/out | RUN OUT | RUN {}/out --dtype nosuch | RUN {}/out --push nosuch
+    checkpoint=WARM benchmarks=[math500] decoding.temperature=NUMBER
+experiments.export : FOLDER {}/out | RUN {}/out --dtype nosuch | RUN {}/out --push nosuch
 experiments.launch : run ANY | element main_table WHOLE profile=nosuch | stop seed=1 | stop FOLDER seed=1 |
     status seed=1 | run main_table profile=toy nosuch=1 | run main_table profile=toy seed=0 algorithm=rtpo results=OUT
 experiments.minimal : --method nosuch | --rollouts x | nosuch
 experiments.maintenance.chat_example : --tokenizer FOLDER
 experiments.maintenance.gradient_noise : --model FOLDER --output {}/out | --model WARM --output OUT |
     --model WARM --output {}/file | --model WARM --games WHOLE --output {}/out
-experiments.maintenance.frames : FOLDER --output {}/out | {}/nothing --output OUT
+experiments.maintenance.frames : FOLDER --output {}/out | RUN --output OUT
 experiments.check_gpu : --tiny nosuch
 experiments.plan : NONE | nosuch | main_table profile=nosuch
 experiments.preflight : nosuch | main_table nosuch=1
@@ -78,10 +78,10 @@ experiments.maintenance.turns : --name nosuch --output {}/out | --name quests_0 
     --name quests_0 --count WHOLE --output {}/out | --name quests_0 --output OUT | --name quests_0 --output {}/file
 experiments.maintenance.warm_start : --name nosuch --output {}/out | SMALL --output OUT |
     --name math --output {}/out --learning-rate NUMBER
-analysis.audit : tools FOLDER | airline FOLDER --tasks DATA | tools FOLDER --first WHOLE | trunks RUN --points WHOLE
+analysis.audit : tools FOLDER | airline RUN --tasks DATA | tools FOLDER --first WHOLE | trunks RUN --points WHOLE
 analysis.make_figures : --results {}/file | --figure nosuch | --experiment nosuch | --results {} --run FOLDER
 analysis.make_tables : NONE | --results {}/missing --check | --table nosuch | --results {} --experiment nosuch |
-    --results {}/nothing --output OUT | --results {}/nothing --page OUT | FOLDER | FOLDER --table supp_budget |
+    --results {}/nothing --output OUT | FOLDER | FOLDER --table supp_budget |
     RUN --columns ANY
 analysis.pages.__main__ : ANY | DATA | --check FOLDER
 analysis.figures.game : FOLDER --output OUT | RUN --output OUT

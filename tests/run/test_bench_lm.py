@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +21,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_side_runs_on_a_model(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_lm, "ROWS", 4)
     monkeypatch.setattr(bench_lm, "REPLY_TOKENS", 2)
-    for side in (bench_lm.engine(model, 2), bench_lm.generate(model, 2), bench_lm.plain_update(model)):
-        side()
+    sampled: Any = bench_lm.engine(model, 2)()
+    assert [len(generation.output_ids) for generation in sampled] == [2] * 4
+    generated: Any = bench_lm.generate(model, 2)()
+    assert [len(logits) for logits in generated.logits] == [4] * 2
+    bench_lm.plain_update(model)()
 
 
 def test_a_game_s_rows_share_their_beginning_and_train_the_reply() -> None:

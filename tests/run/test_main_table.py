@@ -44,6 +44,7 @@ def test_an_element_is_killed_and_begun_again_beside_the_committed_frames(
     committed: Path, tmp_path: Path, plain_trainer: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frames = checksums(committed)
+    assert frames
     trial = (TRIAL, f"results={committed}")
     killed, other = launched.load("main_table", [*SMALL, "seed=0", *trial]).elements
     assert run_in_a_process(killed.run, kill="between two phases") == -9

@@ -262,7 +262,7 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
     for folder in (PROJECT / "results").glob("main_table_toy_*"):
         copytree(folder, results / folder.name)
     monkeypatch.setenv("SBATCH_EXPORT", "NONE")  # as a cluster may have it
-    Path("/tmp/rtpo-999999999-killed/sockets").mkdir(parents=True)
+    Path("/tmp/rtpo-999999999-killed/sockets").mkdir(parents=True, exist_ok=True)
 
     def submit_by_script(partition: str, *overrides: str) -> str:
         """The controller as a job, of which SLURM runs a copy."""

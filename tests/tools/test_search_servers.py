@@ -150,7 +150,7 @@ def test_what_a_server_says_is_quoted_in_one_line_that_can_be_seen(server: Serve
 
 
 def test_a_reply_that_was_compressed_unasked_is_refused_as_it_is(server: Server) -> None:
-    body = gzip.compress(gzip.compress(bytes(300 << 20), 1))
+    body = gzip.compress(gzip.compress(b"{}"))
     server.answer = lambda asked: Reply(body=body, headers={"Content-Encoding": "gzip, gzip"})
     assert "encoding gzip, gzip" in str(fails(SearchWorld(retriever(server, ONCE))))
     assert server.asked[0].headers["Accept-Encoding"] == "identity"
@@ -184,9 +184,10 @@ def test_a_server_that_is_slow_or_breaks_off_is_an_outage(server: Server) -> Non
 
     server.answer = late
     assert "0.2 s" in str(fails(SearchWorld(retriever(server, replace(QUICK, timeout_seconds=0.2, tries=2)))))
+    server.asked.clear()
     server.answer = lambda asked: Reply(body=b'{"result"', declared=100)
     fails(SearchWorld(retriever(server)), "cut")
-    assert len(server.asked) == 2 + QUICK.tries
+    assert len(server.asked) == QUICK.tries
 
 
 PASSING = (

@@ -12,6 +12,7 @@ import torch
 from byte_tokenizer import MARKUP, byte_tokenizer
 from safetensors.torch import load_file, save_file
 from small_models import small_model
+from textworld_games import needs_textworld
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from experiments.prepare_model import main
@@ -150,10 +151,12 @@ def test_a_model_that_fails_a_check_or_is_interrupted_leaves_nothing(
     assert not models.exists() or not list(models.iterdir())
 
 
+@needs_textworld
 def test_an_adapter_is_merged_into_its_own_model_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    peft = pytest.importorskip("peft", reason="make lm installs it")
+    import peft
+
     monkeypatch.setattr("experiments.prepare_model.MODELS", tmp_path)
     base, adapter = tmp_path / "small-model", tmp_path / "quests_0"
     whole = source(tmp_path / "sources" / base.name)
