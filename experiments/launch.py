@@ -165,7 +165,7 @@ def stop(experiment: str, overrides: Sequence[str]) -> int:
         except MachineError as error:
             refused.append(str(error))
     if not asked and not refused:
-        complete = [following.missing(*run) for run in runs.items()].count([])
+        complete = sum(not following.missing(folder, benchmarks) for folder, benchmarks in runs.items())
         print(f"nothing to stop: none of these runs is at work or queued; complete: {complete} of {len(runs)}")
     for sentence in refused:
         print(f"error: {sentence}", file=sys.stderr)
@@ -239,16 +239,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, about in COMMANDS.items():
-        command = commands.add_parser(name, description=f"{about}\n\n    python experiments/launch.py {name} ...")
+        subparser = commands.add_parser(name, description=f"{about}\n\n    python experiments/launch.py {name} ...")
         if name == "list":
             continue
         takes_folders = name in ("status", "stop")
         what = "an experiment, or a pattern of names" + ", or a folder of runs" * takes_folders
         settings = "the settings that started the elements" if takes_folders else "settings for every element"
-        command.add_argument("experiment", nargs="?" if name == "status" else None, help=what)
+        subparser.add_argument("experiment", nargs="?" if name == "status" else None, help=what)
         if name == "element":
-            command.add_argument("index", type=int, help="index of the element, from 0")
-        command.add_argument("overrides", nargs="*", default=[], help=f"{settings}, such as seed=1")
+            subparser.add_argument("index", type=int, help="index of the element, from 0")
+        subparser.add_argument("overrides", nargs="*", default=[], help=f"{settings}, such as seed=1")
     options = parser.parse_args(arguments)
     if options.command == "list":
         print("\n".join(experiments()))

@@ -50,7 +50,10 @@ def measure(theorem: int, folder: Path, settings: Any = None) -> None:
         with RunFolder(folder).held():
             new_records = partial_of(records)
             with new_records.open("w", encoding="utf-8") as out:
-                count = sum(out.write(json.dumps(line) + "\n") > 0 for line in make_lines(settings))
+                count = 0
+                for line in make_lines(settings):
+                    out.write(json.dumps(line) + "\n")
+                    count += 1
             manifest.unlink(missing_ok=True)
             new_records.replace(records)
             content = {

@@ -21,10 +21,10 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else stem + ending}"
 
 
-def some(names: Sequence[Any]) -> str:
+def some(names: Sequence[Any], separator: str = ", ") -> str:
     """The first SOME names, and how many more there are."""
     more = f" and {len(names) - SOME} more" if len(names) > SOME else ""
-    return ", ".join(map(str, names[:SOME])) + more
+    return separator.join(map(str, names[:SOME])) + more
 
 
 def missing_file(path: str | os.PathLike[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rtpo.core.files import disk_errors, flush, write_whole
+from rtpo.core.files import disk_errors, flush, sha256, write_whole
 from rtpo.core.names import counted
 from rtpo.errors import DataError
 from rtpo.evaluation.panel import SAMPLES, SCHEMA
@@ -81,5 +81,5 @@ class EvaluationFolder(RunFolder):
         the manifest."""
         for name, expected in read_manifest(self.path / "manifest.json", SCHEMA, ("files",))["files"].items():
             file = self.path / name
-            if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
+            if not file.exists() or sha256(file) != expected:
                 raise DataError(f"{file} was changed since it was written: delete {self.path}.")

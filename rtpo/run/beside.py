@@ -5,9 +5,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rtpo.core.names import some
 from rtpo.errors import DataError
 from rtpo.run.config import RunConfig
-from rtpo.run.differences import differences, some_of
+from rtpo.run.differences import differences
 from rtpo.run.kept import COMPARED_KEYS, REMEDY, RecordedEvaluation, compared_digest, frame_folders, kept_run, kept_runs
 from rtpo.run.lines import model_sha256
 from rtpo.run.model_folder import check_same_model
@@ -29,7 +30,7 @@ def check_place(run: RunConfig) -> None:
         if different := differences(config, run.as_dict()):
             raise DataError(
                 f"{name} in {run.results} has the same label and experiment, and tables would mix the two; "
-                f"different: {some_of(different)}. {REMEDY}"
+                f"different: {some(different, '; ')}. {REMEDY}"
             )
 
 
@@ -52,7 +53,7 @@ def check_evaluation(folder: Path, planned: Mapping[str, Any]) -> None:
     """
     for evaluation in _evaluations(folder):
         if evaluation.benchmark == planned["benchmark"] and evaluation.digest != compared_digest(planned):
-            different = some_of(evaluation.differences(planned)) or "its questions, limits or tools"
+            different = some(evaluation.differences(planned), "; ") or "its questions, limits or tools"
             raise DataError(
                 f"{evaluation.run} in {folder.parent} was evaluated differently on {evaluation.benchmark}, and tables "
                 f"would mix the two; different: {different}. {REMEDY}"

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 FREE_KEYS = ("verl", "task.settings", "settings", "checkpoint")
@@ -13,8 +13,6 @@ OWN_SETTINGS = ("seed", "results")
 """fields in which the runs of one label may differ"""
 LATER_FIELDS: dict[str, Any] = {"evaluation.before": True, "profile.precision": "fp32", "algorithm.order": "reverse"}
 """fields that older records lack, with the values that their runs used; any other missing field was off"""
-SHOWN = 5
-"""the most differences that a message names"""
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -58,9 +56,3 @@ def fields_that_differ(recorded: Any, requested: Any, is_finished: bool, path: s
 def is_same(recorded: Any, requested: Any) -> bool:
     """Whether a field means the same in two configurations: absent, null and false all mean off."""
     return bool(recorded == requested) or all(value is None or value is False for value in (recorded, requested))
-
-
-def some_of(different: Sequence[str]) -> str:
-    """The first of these differences, and how many more there are."""
-    more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
-    return "; ".join(different[:SHOWN]) + more

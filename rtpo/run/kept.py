@@ -15,7 +15,7 @@ from typing import Any
 from rtpo.core.files import SUMS, sha256
 from rtpo.core.names import some
 from rtpo.errors import DataError
-from rtpo.run.differences import differences, fields_that_differ, some_of
+from rtpo.run.differences import differences, fields_that_differ
 
 REMEDY = "Change them back, or give these runs a results folder of their own, such as results=outputs/trial."
 COMPARED_KEYS = ("panel", "samples", "decoding", "limits", "settings")
@@ -58,7 +58,7 @@ class KeptRun:
         if different := differences(self.config, config):
             raise DataError(
                 f"{self.frames} keeps a finished run {self.name} with another configuration; different: "
-                f"{some_of(different)}. {REMEDY}"
+                f"{some(different, '; ')}. {REMEDY}"
             )
 
 
@@ -114,7 +114,10 @@ def kept_run(folder: Path) -> KeptRun | None:
     """The kept run of a folder results/<experiment>/<run>; None if it is not kept. Raises DataError for damaged
     frames."""
     name = f"{folder.parent.name}/{folder.name}"
-    return next((runs[name] for frames in frame_folders(folder) if name in (runs := kept_runs(frames))), None)
+    for frames in frame_folders(folder):
+        if (run := kept_runs(frames).get(name)) is not None:
+            return run
+    return None
 
 
 def frame_folders(folder: Path) -> tuple[Path, Path]:

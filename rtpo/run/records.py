@@ -34,9 +34,9 @@ from rtpo.core.files import (
     write_sums,
     write_whole,
 )
-from rtpo.core.names import counted
+from rtpo.core.names import counted, some
 from rtpo.errors import DataError, FolderInUse
-from rtpo.run.differences import config_digest, fields_that_differ, some_of
+from rtpo.run.differences import config_digest, fields_that_differ
 from rtpo.run.reading import CHECKSUM, json_object, read_config, read_manifest
 
 SCHEMA = 1
@@ -131,7 +131,7 @@ class RunFolder:
     def check(self, config: Mapping[str, Any]) -> None:
         """Raises DataError if `config` is not the folder's, naming the fields that differ."""
         differing = fields_that_differ(self.config, json.loads(json.dumps(config)), self.is_finished)
-        if different := some_of(sorted(differing)):
+        if different := some(sorted(differing), "; "):
             raise DataError(
                 f"{self.path} holds a run with another configuration; different: {different}. Change them back to "
                 "resume it, or choose another experiment_name=<name> or {self.label_field}=<label>."
