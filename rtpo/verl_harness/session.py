@@ -189,7 +189,6 @@ def start_ray(profile: ProfileConfig) -> None:
 
     Raises MachineError.
     """
-    processes = profile.processes * profile.nodes
     global _started
     machine = (profile.platform, profile.processes, profile.nodes, profile.logical_cpus, profile.threads)
     if ray.is_initialized():
@@ -201,28 +200,32 @@ def start_ray(profile: ProfileConfig) -> None:
     environment = _platform_variables(profile) | worker_variables() | RAY_ENVIRONMENT
     environment |= {"OMP_NUM_THREADS": str(profile.threads), SOCKETS: uuid.uuid4().hex[:12]}
     os.environ.update(environment)
-    address = os.environ.get("RAY_ADDRESS")
-    if not address:
-        _check_sockets()
-    local: dict[str, Any] = {} if address else {"num_cpus": profile.logical_cpus, "include_dashboard": False}
-    if not address:
-        ray_constants.ENABLE_RAY_CLUSTER = False  # so that Ray uses the loopback address for this machine
-        environment["VLLM_HOST_IP"] = LOOPBACK
-        if TOKEN_SOURCES.isdisjoint(os.environ):
-            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray would write its own to ~/.ray, readable by all
-    if profile.platform == "cpu" and not address:
-        local["num_gpus"] = processes  # logical ones: verl's resource pools count GPUs
+    if address := os.environ.get("RAY_ADDRESS"):
+        _init_ray(address=address, runtime_env={"env_vars": environment})
+        _wait_for_nodes(profile.nodes)
+    else:
+        _init_local_ray(profile, environment | {"VLLM_HOST_IP": LOOPBACK})
+    _check_resources(profile)
+    _started = machine
+
+
+def _init_local_ray(profile: ProfileConfig, environment: dict[str, str]) -> None:
+    _check_sockets()
+    ray_constants.ENABLE_RAY_CLUSTER = False  # so that Ray uses the loopback address for this machine
+    if TOKEN_SOURCES.isdisjoint(os.environ):
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray would write its own to ~/.ray, readable by all
+    logical: dict[str, int] = {"num_cpus": profile.logical_cpus}
+    if profile.platform == "cpu":
+        logical["num_gpus"] = profile.processes * profile.nodes  # verl's resource pools count GPUs
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray would count real GPUs instead
+    # "local": otherwise Ray joins whatever cluster a file in /tmp names, which another user may write
+    _init_ray(address="local", runtime_env={"env_vars": environment}, include_dashboard=False, **logical)
+
+
+def _init_ray(**options: Any) -> None:
     try:
         with _held_interrupts():
-            ray.init(
-                # "local": otherwise Ray joins whatever cluster a file in /tmp names, which another user may write
-                address=address or "local",
-                runtime_env={"env_vars": environment},
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                **local,
-            )
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except SystemExit as ended:  # raised by Ray's own handler during its start
         raise KeyboardInterrupt("SIGTERM") from ended
     except Exception as error:  # Ray raises no narrower error
@@ -231,9 +234,11 @@ def start_ray(profile: ProfileConfig) -> None:
             "it later: give the same command again. Ray's logs are in "
             f"{get_default_ray_temp_dir()}/session_latest/logs."
         ) from error
-    if address:
-        _wait_for_nodes(profile.nodes)
-    resources = ray.cluster_resources()
+
+
+def _check_resources(profile: ProfileConfig) -> None:
+    """Raises MachineError if the cluster has fewer CPUs or GPUs than the training processes need."""
+    processes, resources = profile.processes * profile.nodes, ray.cluster_resources()
     for resource, wanted in (("CPU", profile.required_cpus), ("GPU", processes)):
         if resources.get(resource, 0) < wanted:
             raise MachineError(
@@ -241,7 +246,6 @@ def start_ray(profile: ProfileConfig) -> None:
                 f"{counted(processes, 'training process')} need {wanted}: Ray would wait for ever. Start a larger "
                 "cluster (under SLURM: launch.resources)."
             )
-    _started = machine
 
 
 def _check_sockets() -> None:

@@ -15,14 +15,14 @@ import torch
 from conftest import compose_config
 from local_backend import LocalBackend
 from omegaconf import OmegaConf
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 from whole_runs import StopAt, config_in
 
 from experiments import training
 from experiments.training import check_and_load, train
-from rtpo.errors import ConfigError, DataError, MachineError, Stopped
+from rtpo.errors import ConfigError, DataError, InfrastructureError, MachineError, Stopped
 from rtpo.run.lines import model_sha256
 from rtpo.run.model_folder import positions_of
 from rtpo.run.stopping import StopRequest
@@ -301,6 +301,23 @@ def test_a_save_that_the_machine_cannot_load_now_is_not_to_be_deleted(
     with pytest.raises(DataError if is_of_another_run else MachineError, match="They are intact") as error:
         backend.load(tmp_path)
     assert ("Delete" in str(error.value)) == is_of_another_run
+
+
+@pytest.mark.parametrize("call", ["save", "load"])
+def test_a_trainer_that_ends_in_a_save_is_one_sentence(
+    call: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    session.settings_of(compose_config())
+    from rtpo.verl_harness.backend import VerlBackend
+
+    def end(_: str) -> None:
+        raise RayActorError
+
+    backend = object.__new__(VerlBackend)
+    monkeypatch.setattr(VerlBackend, "_free_the_device", lambda _: None)
+    backend._workers = SimpleNamespace(load_checkpoint=end, save_checkpoint=end)
+    with pytest.raises(InfrastructureError, match=r"^a training process ended, [^\n]*$"):
+        getattr(backend, call)(tmp_path)
 
 
 def test_settings_that_stay_as_in_verl_are_settings_of_verl() -> None:
