@@ -1,6 +1,5 @@
 """The Python tool where a machine or an interpreter fails: the filter, packages, lost interpreters."""
 
-import asyncio
 import os
 import shutil
 import signal
@@ -26,8 +25,9 @@ from rtpo.tools.python import pool as python_pool
 from rtpo.tools.python import python_seccomp
 from rtpo.tools.python import sandbox as python_sandbox
 from rtpo.tools.python import tool as python
+from rtpo.tools.python.pool import Zygote
 from rtpo.tools.python.python_child import Settings
-from rtpo.tools.python.tool import PythonTool, close_pools
+from rtpo.tools.python.tool import close_pools
 from rtpo.types import ToolOutcome
 
 pytestmark = [pytest.mark.needs("bwrap"), pytest.mark.usefixtures("no_pools_after")]
@@ -144,18 +144,21 @@ def test_programs_import_the_packages_of_the_tools_own_environment(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("quick_starts")
-def test_an_interpreter_that_is_lost_is_replaced_and_the_call_run_again() -> None:
+def test_an_interpreter_that_is_lost_is_replaced_and_the_call_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(SETTINGS, workers=1)
     run("1", settings=settings)
     (lost,) = python._pool(settings).pids
 
-    async def lose_one() -> ToolResult:
-        call = asyncio.create_task(PythonTool(settings).call({"code": "import time\ntime.sleep(1)\n5"}, []))
-        await asyncio.sleep(0.3)
-        os.kill(lost, signal.SIGKILL)
-        return await call
+    begin = Zygote.begin
 
-    assert asyncio.run(lose_one()) == ToolResult(OK, "5")
+    def begin_and_kill(zygote: Zygote, cells: list[str]) -> None:
+        begin(zygote, ["import time\ntime.sleep(600)"] if zygote.process.pid == lost else cells)
+        if zygote.process.pid == lost:
+            os.kill(lost, signal.SIGKILL)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Zygote, "begin", begin_and_kill)
+        assert run("5", settings=settings) == ToolResult(OK, "5")
     (new,) = python._pool(settings).pids
     assert new != lost
     os.kill(new, signal.SIGKILL)

@@ -4,7 +4,6 @@ import asyncio
 import multiprocessing
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -127,11 +126,10 @@ def test_each_call_of_a_session_has_its_own_limits() -> None:
 
 def test_the_earlier_calls_of_a_session_have_one_limit_of_time_together() -> None:
     settings = replace(SESSION, wall_seconds=1)
-    begin = time.monotonic()
-    result = run("1", *["import time\ntime.sleep(60)"] * 4, settings=settings)
+    result = run("1", *["import time\ntime.sleep(600)"] * 4, settings=settings)
     assert (result.outcome, result.is_forgotten) == (TIMEOUT, True)
     assert run("1", *["import time\ntime.sleep(0.9)"] * 4, settings=settings).outcome is TIMEOUT
-    assert time.monotonic() - begin < 30
+    settings = replace(settings, wall_seconds=60)
     assert run("x", "x = 1", "import time\ntime.sleep(0.9)", settings=settings) == ToolResult(OK, "1")
 
 

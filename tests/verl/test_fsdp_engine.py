@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -53,16 +52,16 @@ def compare(architecture: str, mesh: Any) -> float:
     return max(parts)
 
 
-def compare_all(rank: int, port: int, output: str) -> None:
+def compare_all(rank: int, output: str) -> None:
     """As one of two processes."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(WORLD)}
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from verl.utils.checkpoint import fsdp_checkpoint_manager
 
     import rtpo.verl_harness.fsdp_engine  # noqa: F401  (puts itself in place)
 
-    dist.init_process_group("gloo", rank=rank, world_size=WORLD)
+    dist.init_process_group("gloo", f"file://{output}.store", rank=rank, world_size=WORLD)
     mesh = init_device_mesh("cpu", (WORLD,), mesh_dim_names=("fsdp",))
     distances = {architecture: compare(architecture, mesh) for architecture in ARCHITECTURES}
     fsdp_checkpoint_manager.local_mkdir_safe(f"{output}.save")
@@ -72,14 +71,12 @@ def compare_all(rank: int, port: int, output: str) -> None:
 
 
 def test_fused_kernels_find_the_whole_output_layer_and_nothing_is_left_or_said(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     output, temporary = tmp_path / "found.json", tmp_path / "temporary"
     temporary.mkdir()
     with (tmp_path / "log").open("w+") as log:
         ranks = [
             subprocess.Popen(
-                [sys.executable, __file__, str(rank), str(port), str(output)],
+                [sys.executable, __file__, str(rank), str(output)],
                 env=os.environ | ON_CPU | {"TMPDIR": str(temporary)},
                 stderr=log,
             )
@@ -102,4 +99,4 @@ def test_fused_kernels_find_the_whole_output_layer_and_nothing_is_left_or_said(t
 
 
 if __name__ == "__main__":
-    compare_all(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    compare_all(int(sys.argv[1]), sys.argv[2])
