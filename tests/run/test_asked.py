@@ -16,8 +16,8 @@ from whole_runs import StopAt, assert_same_run, lines
 
 from rtpo.engines.base import PAPER_DECODING
 from rtpo.envs.base import Env
-from rtpo.envs.toy.math import problems
-from rtpo.errors import Stopped
+from rtpo.envs.toy.math import ToyMathEnv, problems
+from rtpo.errors import InfrastructureError, Stopped
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
 from rtpo.run.lines import is_tied
@@ -25,7 +25,7 @@ from rtpo.run.records import JOURNAL, LOG, RunFolder
 from rtpo.run.run import Run, open_harness, open_ledger
 from rtpo.run.stopping import StopRequest
 from rtpo.run.tasks import take
-from rtpo.types import Task
+from rtpo.types import Opening, Task
 
 SMALL = ("algorithm=grpo", "algorithm.chains=4", "algorithm.kl=0", "budget.rollouts=16", "budget.tasks_per_step=2")
 EVALUATED = ("evaluation.paper=true", "evaluation.samples=2", "evaluation.every_rollouts=8")
@@ -185,6 +185,22 @@ def test_a_run_that_stops_often_ends_as_one_that_does_not(tmp_path: Path, monkey
     first = whole.manifest["code_sha256"]
     assert stopped.manifest["code_sha256"] == f"{first}, second, last"
     assert stopped.manifest["wall_seconds"] >= whole.manifest["wall_seconds"] > 0
+
+
+def test_the_log_says_why_an_episode_of_an_evaluation_began_again(tmp_path: Path) -> None:
+    calls = count()
+
+    class Failing(ToyMathEnv):
+        async def reset(self, task: Task) -> Opening:
+            if next(calls) == 0:
+                raise InfrastructureError("the tool is gone")
+            return await super().reset(task)
+
+    config = compose_config(*SMALL, "budget.rollouts=0", f"results={tmp_path}")
+    folder, _ = whole_run(config, problems("train", 8, 0), problems("held_out", 1, 0), Failing)
+    (line,) = [line for line in (folder.path / LOG).read_text().splitlines() if "the tool is gone" in line]
+    assert "evaluation" in line
+    assert folder.manifest["ledger"]["retries"] == 1
 
 
 def test_a_method_that_never_trains_is_evaluated_and_ends(tmp_path: Path) -> None:
