@@ -5,7 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments import following
@@ -27,29 +27,9 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
     a job already, and none whose run another experiment must train first. A second job then makes the tables. Raises
     ConfigError, MachineError."""
     check(launch)
-    elements, resources = launch.elements, launch.first.resources
-    needed = elements[0].run.profile.required_cpus
-    if resources.cpus * resources.nodes < needed:
-        raise ConfigError(
-            f"launch.resources.cpus is {resources.cpus} on each of {counted(resources.nodes, 'node')}, and the "
-            f"training processes with their engines need {needed} in all: Ray would wait for ever. Ask for more."
-        )
-    owners = launch.unfinished_owners
-    for owner in dict.fromkeys(owners.values()):
-        runs = [elements[index].run.label for index, name in owners.items() if name == owner]
-        print(
-            f"{launch.name} reads {counted(len(runs), 'run')} of {owner} ({', '.join(dict.fromkeys(runs))}): submit "
-            f"{owner} too, and {launch.name} again once it is finished, for what is left to evaluate"
-        )
-    incomplete = {index: elements[index].run.folder for index in launch.incomplete}
-    jobs = following.unended([folder for index, folder in incomplete.items() if index not in owners], launch.logs)
-    if jobs:
-        print(f"left to the jobs that they have (scancel ends one): {', '.join(jobs.values())}")
-    ready = [index for index, folder in incomplete.items() if index not in owners and folder not in jobs]
+    _check_cpus(launch)
+    ready = _ready(launch)
     if not ready:
-        complete_all = f"all of {counted(len(elements), 'element')} complete"
-        left = f"{counted(len(owners), 'element')} left to other experiments" if owners else complete_all
-        print(f"{launch.name}, profile {launch.first.profile}: {'nothing to submit' if jobs else left}")
         return
     job, script = options(launch), (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
     sbatch("--test-only", *job, *script)  # SLURM would accept an array that no node can run
@@ -60,9 +40,9 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
         f"--array={','.join(map(str, ready))}" + (f"%{launch.first.at_once}" if launch.first.at_once else ""),
         f"--output={launch.logs}/%A_%a.log",
         *script,
-        ray_gpus=elements[0].run.profile.processes,
+        ray_gpus=launch.elements[0].run.profile.processes,
     )
-    folders = {str(index): incomplete[index] for index in ready}
+    folders = {str(index): folder for index, folder in ready.items()}
     following.note_jobs(launch.logs, array, folders)
     tables = [sys.executable, str(PROJECT / "experiments" / "launch.py"), "tables", pattern, *overrides]
     tables_job = sbatch(
@@ -74,9 +54,46 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
         f"--time={TABLES_MINUTES}",
         f"--wrap={shlex.join(tables)}",
     )
-    done = len(elements) - len(incomplete)
+    _report(launch, array, tables_job, folders)
+
+
+def _check_cpus(launch: LoadedExperiments) -> None:
+    """Raises ConfigError if an element's job has fewer CPUs than its training processes need."""
+    resources, needed = launch.first.resources, launch.elements[0].run.profile.required_cpus
+    if resources.cpus * resources.nodes < needed:
+        raise ConfigError(
+            f"launch.resources.cpus is {resources.cpus} on each of {counted(resources.nodes, 'node')}, and the "
+            f"training processes with their engines need {needed} in all: Ray would wait for ever. Ask for more."
+        )
+
+
+def _ready(launch: LoadedExperiments) -> dict[int, Path]:
+    """The run folders of the elements to submit, by index. Prints why others are left out."""
+    elements, owners = launch.elements, launch.unfinished_owners
+    for owner in dict.fromkeys(owners.values()):
+        runs = [elements[index].run.label for index, name in owners.items() if name == owner]
+        print(
+            f"{launch.name} reads {counted(len(runs), 'run')} of {owner} ({', '.join(dict.fromkeys(runs))}): submit "
+            f"{owner} too, and {launch.name} again once it is finished, for what is left to evaluate"
+        )
+    folders = {index: elements[index].run.folder for index in launch.incomplete if index not in owners}
+    jobs = following.unended(folders.values(), launch.logs)
+    if jobs:
+        print(f"left to the jobs that they have (scancel ends one): {', '.join(jobs.values())}")
+    ready = {index: folder for index, folder in folders.items() if folder not in jobs}
+    if not ready:
+        complete_all = f"all of {counted(len(elements), 'element')} complete"
+        left = f"{counted(len(owners), 'element')} left to other experiments" if owners else complete_all
+        print(f"{launch.name}, profile {launch.first.profile}: {'nothing to submit' if jobs else left}")
+    return ready
+
+
+def _report(launch: LoadedExperiments, array: str, tables_job: str, folders: Mapping[str, Path]) -> None:
+    """Print what was submitted. folders: the array job's run folders, by index."""
+    resources, elements = launch.first.resources, launch.elements
+    done = len(elements) - len(launch.incomplete)
     complete = f"; {done} of {len(elements)} are complete" if done else ""
-    sent = counted(len(ready), "element")
+    sent = counted(len(folders), "element")
     print(f"{launch.name}, profile {launch.first.profile}: {sent} submitted as job {array}{complete}")
     print(
         f"each element: {counted(resources.nodes, 'node')} with {counted(resources.gpus, 'GPU')}, "
