@@ -21,7 +21,7 @@ from sympy import Eq, Expr, FiniteSet, Interval, Matrix, MatrixBase, Rational, T
 from sympy.core.random import seed
 
 from rtpo.rewards.math_verify_mends import Exhausted, are_far_apart, install
-from rtpo.rewards.notation import in_latex, rewritten
+from rtpo.rewards.notation import BRACED, in_latex, rewritten
 from rtpo.rewards.times import equal_times_or_ratios
 from rtpo.rewards.units import says_another_value, without_words
 
@@ -37,7 +37,7 @@ _NOT_THE_ANSWER = re.compile(
     r"|\S\s*\\(?:to|mapsto|longmapsto|(?:x|long|hook)?rightarrow)(?![a-zA-Z])"
 )
 """signs that make an answer wrong, unless the gold has one too, as in `\\neq 5` and `6 \\to 5`"""
-_LIMIT = re.compile(r"\\(?:lim|limsup|liminf)\s*_\s*\{[^{}]*\}")
+_LIMIT = re.compile(rf"\\lim\s*_\s*{BRACED}")
 """what a limit's variable tends to, which is no other answer"""
 _FOLLOWS = re.compile(
     r"(.*\S)\s*\\(?:implies|iff|(?:Long)?(?:left)?[rR]ightarrow|Long(?:left)?rightarrow)(?![a-zA-Z]).*", re.DOTALL
@@ -129,7 +129,7 @@ def verdict(gold: str, answer: str) -> str:
 def _excludes_or_bounds(gold: str, answer: str) -> bool:
     """Whether an answer denies its number (`\\neq 5`), derives it from another number (`6 \\implies 5`), or gives a
     bound (`> 3`) for a gold value."""
-    if _NOT_THE_ANSWER.search(_LIMIT.sub("", answer)) and not _NOT_THE_ANSWER.search(gold):
+    if _NOT_THE_ANSWER.search(_LIMIT.sub("", answer)) and not _NOT_THE_ANSWER.search(_LIMIT.sub("", gold)):
         return True
     # unlike in `6 \implies 5`, the arrow in `2x=10 \implies x=5` leads to the answer
     if (derived := _FOLLOWS.fullmatch(answer)) and not _RELATION.search(derived[1]) and not _FOLLOWS.search(gold):

@@ -67,7 +67,7 @@ _MONTHS: Final = (
     *("July", "August", "September", "October", "November", "December"),
 )
 _GROUP: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
-_BRACED: Final = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+BRACED: Final = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _TAKES_TWO: Final = "[dt]?frac|[dt]?binom"
 _CONSTANTS: Final = "pi|alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega|rho|sigma|tau|infty"
 _BARE_ARGUMENT: Final = rf"[0-9]|(?<=[^a-zA-Z])[a-zA-Z]|\\(?:{_CONSTANTS})(?![a-zA-Z])"
@@ -251,7 +251,7 @@ REWRITES: Final = (
     _rewrite("dollar", r"\\text\s*\{\s*\\?\$\s*\}", ""),
     # bare arguments, as in \frac\pi4 and \sqrt2
     _rewrite("braces", rf"\\({_TAKES_TWO}|sqrt(?:\[\d\])?)\s*({_BARE_ARGUMENT})", r"\\\1{\2}"),
-    _rewrite("braces", rf"\\({_TAKES_TWO})\s*({_BRACED})\s*({_BARE_ARGUMENT})", r"\\\1\2{\3}"),
+    _rewrite("braces", rf"\\({_TAKES_TWO})\s*({BRACED})\s*({_BARE_ARGUMENT})", r"\\\1\2{\3}"),
     # fonts
     _rewrite("font", r"\{\s*\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])([^{}]*)\}", r"\\mathrm{\1}"),
     _rewrite("font", r"\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])\s*\{", r"\\mathrm{"),

@@ -211,7 +211,7 @@ def test_children_that_are_killed_or_stop_reading_are_replaced(
         for pid in before:
             os.kill(pid, sign)
         faulty.seconds = 100
-        monkeypatch.setattr(grading, "STALL", 0.2)
+        monkeypatch.setattr(grading, "STALL", 0.05)
         text = "6" * (1 << 20)
         assert reward_and_fault(faulty.grade((text,), text)) == (1, False)
         assert all(map(is_gone, before))
