@@ -32,7 +32,7 @@ from analysis.paper.tables import all_tables
 from analysis.run_table import run_table, show
 from analysis.summary import summarise
 from experiments import following
-from experiments.launched import LoadedExperiments, all_logs, check, evaluation_of, load
+from experiments.launched import LoadedExperiments, all_logs, check, evaluation_of, load, why_not_evaluated
 from experiments.submission import check_progress, progress, submit
 from experiments.training import train
 from rtpo.core.names import counted
@@ -76,11 +76,8 @@ def run_element(launch: LoadedExperiments, index: int, stop: StopRequest) -> Non
     print(f"element {index} of {len(launch.elements)}: {' '.join(element.overrides)}", flush=True)
     train(element.run, stop)
     if not RunFolder(element.run.folder).is_finished:  # it is kept as frames, without its weights
-        if left := following.missing(element.run.folder, element.benchmarks):
-            raise DataError(
-                f"{element.run.folder} is kept without its weights, so it cannot be evaluated on {', '.join(left)}: "
-                "train it again in another folder, such as results=outputs/trial."
-            )
+        if why := why_not_evaluated(element):
+            raise DataError(why)
         return
     if (evaluation := evaluation_of(launch, element)) is not None:
         from rtpo.verl_harness.session import closed_on_failure  # imports Ray

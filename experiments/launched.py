@@ -13,6 +13,8 @@ from rtpo.planning import preflight
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import Element, Experiment, check_folders, experiments, load_experiment, split_overrides
+from rtpo.run.kept import kept_run
+from rtpo.run.records import RunFolder
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,21 @@ def evaluation_of(launch: LoadedExperiments, element: Element) -> EvaluateConfig
     return compose_evaluation(composed("evaluate", [*quoted, *settings, *launch.evaluation]))
 
 
+def why_not_evaluated(element: Element) -> str:
+    """A sentence if an element's run is kept without its weights, and lacks an evaluation; else ""."""
+    folder = element.run.folder
+    left = following.missing(folder, element.benchmarks)
+    if not left or RunFolder(folder).is_finished or kept_run(folder) is None:
+        return ""
+    return (
+        f"{folder} is kept without its weights, so it cannot be evaluated on {', '.join(left)}: train it again in "
+        "another folder, such as results=outputs/trial."
+    )
+
+
 def check(launch: LoadedExperiments, *, here: bool = False) -> None:
     """Raises ConfigError for all that is missing or invalid. here: also if this machine cannot run the elements."""
     faults = [preflight.problems(each, here=here, evaluation=launch.evaluation) for each in launch.experiments]
+    faults.append([why for element in launch.elements if (why := why_not_evaluated(element))])
     if any(faults):
         raise ConfigError("\n".join(dict.fromkeys(chain(*faults))))

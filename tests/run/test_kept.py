@@ -156,6 +156,9 @@ def test_a_kept_run_is_done_and_binds_the_settings_of_others(
     assert launch.main(["run", "main_table", *ONE, "seed=0", f"results={results}"]) == 0  # without a start of Ray
     assert "complete: 1 of 1" in capsys.readouterr().out
     assert not kept.elements[0].run.folder.exists()
+    more = [*ONE, "seed=0", f"results={results}", "launch.benchmarks.toy_math=[toy_math,toy_knowledge]"]
+    assert launch.main(["run", "main_table", *more]) == 1
+    assert "cannot be evaluated on toy_knowledge" in capsys.readouterr().err
     for seed in ("seed=0", "seed=7"):  # in its place, and beside it
         whole = [*ONE, seed, f"results={results}", "optimizer.lr=0.25"]
         assert launch.main(["run", "main_table", *whole]) == 1
