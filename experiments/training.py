@@ -70,14 +70,16 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         flush=True,
     )
     if stop.reason:  # it came during the last evaluation
-        raise Stopped(f"stopped by {stop.reason} after {folder.path}. Run the same command to go on.")
+        raise Stopped(
+            f"stopped by {stop.reason} when {folder.path} was finished. Run the same command for what is left."
+        )
     return folder
 
 
 def check_and_load(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
     """Check all that a run needs. Returns its training tasks, its held-out tasks and the model's chat format. Starts
     nothing and writes nothing. Raises an RTPOError."""
-    from rtpo.verl_harness.session import check_machine, settings_of
+    from rtpo.verl_harness.session import check_machine, check_trees, settings_of
 
     check_place(config)
     check_run_model(config)
@@ -93,6 +95,7 @@ def check_and_load(config: RunConfig) -> tuple[list[Task], list[Task], ChatForma
     reachable = take(train_tasks, 0, min(config.budget.rollouts, len(train_tasks)), config.seed)
     check_prompts([*reachable, *held_out], config.task, chat)
     check_machine(config)
+    check_trees(config)
     settings_of(config)
     return train_tasks, held_out, chat
 
@@ -105,7 +108,8 @@ def check_all(runs: Sequence[RunConfig]) -> None:
     faults: dict[str, None] = {}
     for run in runs:
         try:
-            is_done = RunFolder(run.folder).is_finished or kept_run(run.folder) is not None
+            folder = RunFolder(run.folder)
+            is_done = folder.is_finished or (not folder.has_trained and kept_run(run.folder) is not None)
             check: Callable[[RunConfig], object] = check_place if is_done else check_and_load
             check(run)
         except RTPOError as error:

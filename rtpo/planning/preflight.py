@@ -52,7 +52,7 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
         saves of this run alone.
     evaluation: overrides of experiments/evaluate.py.
     """
-    from rtpo.verl_harness.session import package_problems, settings_of  # imports Ray
+    from rtpo.verl_harness.session import check_machine, check_trees, settings_of  # imports Ray
 
     runs = [element.run for element in experiment.elements]
     faults: list[str] = []
@@ -82,7 +82,9 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     if invalid:  # the checks below need valid settings
         return list(dict.fromkeys([*faults, *invalid]))
     for run in runs:
-        faults += [*_setting_problems(run, experiment), *package_problems(run.profile)]
+        faults += [*_setting_problems(run, experiment), *_refusals(check_machine, run)]
+        if Path(run.model.path, "config.json").is_file():
+            faults += _refusals(check_trees, run)
     faults += _disk_problems([run for run in runs if not _is_done(run)], experiment, here)
     if here:
         faults += _machine_problems(runs)

@@ -196,7 +196,8 @@ class VerlBackend:
 
     def engine_states(self) -> list[rollout_server.EngineState]:
         """The state of each embedded server."""
-        return ray.get([replica.server_handle.state.remote() for replica in self._replicas])
+        with ray_failures("the rollout engine"):
+            return ray.get([replica.server_handle.state.remote() for replica in self._replicas])
 
     def engine_checksums(self) -> list[str]:
         """A checksum of the weights of each embedded server."""

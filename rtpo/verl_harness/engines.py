@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from rtpo.engines.base import BatchingEngine, Generation, Request
@@ -141,11 +141,13 @@ def own_errors() -> Iterator[None]:
 
 @contextmanager
 def trainer_errors() -> Iterator[None]:
-    """`own_errors`, and an InfrastructureError for a training process that ended."""
+    """`own_errors`, and an InfrastructureError for a process that ended. An error of its code stays as it is."""
     try:
         with own_errors():
             yield
-    except RayActorError as error:
+    except RayTaskError:
+        raise
+    except RayError as error:
         ended = str(error).partition(chr(10))[0]
         raise InfrastructureError(f"a training process ended, perhaps for want of memory: {ended}") from error
 

@@ -24,7 +24,7 @@ from transformers import AutoConfig
 
 from rtpo.core.names import counted
 from rtpo.core.tree_attention import why_not_trees
-from rtpo.errors import ConfigError, DataError, MachineError, Stopped
+from rtpo.errors import ConfigError, DataError, FolderInUse, MachineError, Stopped
 from rtpo.run.config import PROJECT, ProfileConfig, RunConfig, has_bf16
 from rtpo.run.provenance import worker_variables
 from rtpo.verl_harness.settings import LOOPBACK, SOCKETS
@@ -66,16 +66,18 @@ def open_backend(config: RunConfig) -> "VerlBackend":
     optimizer and the run's name differ. On GPUs the old one ends first, since nothing else frees its pinned memory. On
     GPUs kernels are compiled here, before any timing starts.
 
-    Raises ConfigError for settings, MachineError for the machine or Ray, and DataError for weights.
+    Raises ConfigError for settings, MachineError for the machine or Ray, DataError for weights, and InfrastructureError
+    for a process that ended.
     """
     global _open
     check_machine(config)
+    check_trees(config)
     settings = settings_of(config)
     if why := why_not_trees(AutoConfig.from_pretrained(config.model.path)):
         print(f"{config.model.name} is trained row by row, not on prefix trees: {why}", flush=True)
     start_ray(config.profile)
     from rtpo.verl_harness.backend import VerlBackend
-    from rtpo.verl_harness.engines import ray_failures
+    from rtpo.verl_harness.engines import trainer_errors
 
     with_reference = config.descriptor.has_reference(config.algorithm_config)
     key = {"settings": _kept_settings(settings), "with_reference": with_reference}
@@ -83,7 +85,7 @@ def open_backend(config: RunConfig) -> "VerlBackend":
         _open[1].restart(settings)
     else:
         close_backend()
-        with ray_failures("the start of the trainer and the rollout engine"):
+        with trainer_errors():
             _open = (key, VerlBackend(settings, with_reference=with_reference))
         if config.profile.platform == "cuda":
             _open[1].warm_up()
@@ -92,7 +94,7 @@ def open_backend(config: RunConfig) -> "VerlBackend":
 
 def check_machine(config: RunConfig) -> None:
     """Raises MachineError for packages that a run needs and this machine lacks, or has in another version than the
-    pinned one, and ConfigError if the run checks prefix trees and its model has none."""
+    pinned one."""
     if problems := list(package_problems(config.profile)):
         raise MachineError("\n".join(problems))
     if not config.is_embedded and not find_spec("vllm"):
@@ -100,6 +102,10 @@ def check_machine(config: RunConfig) -> None:
             f"profile {config.profile.name} runs vLLM, which is not installed: use an environment that has it "
             "(docs/cluster/gpus.md)."
         )
+
+
+def check_trees(config: RunConfig) -> None:
+    """Raises ConfigError if a run checks prefix trees and its model, which must exist, has none."""
     if config.profile.check_trees and (why := why_not_trees(AutoConfig.from_pretrained(config.model.path))):
         raise ConfigError(f"profile.check_trees is true and {config.model.name} has no prefix trees: {why}")
 
@@ -136,7 +142,7 @@ def closed_on_failure() -> Iterator[None]:
     new ones."""
     try:
         yield
-    except (ConfigError, DataError, Stopped):
+    except (ConfigError, DataError, FolderInUse, Stopped):
         raise
     except Exception:
         global _open

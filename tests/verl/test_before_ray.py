@@ -164,6 +164,13 @@ def test_a_run_with_vllm_where_there_is_none_is_refused(results: Path, monkeypat
         session.open_backend(config_in(results, "+engine=vllm_cpu"))
 
 
+def test_what_a_machine_lacks_is_said_before_anything_is_written(results: Path) -> None:
+    config = config_in(results, "profile=a100x1", "profile.track=[]")
+    with pytest.raises(MachineError, match="profile a100x1 needs"):
+        train(config, StopRequest())
+    assert not config.folder.exists()
+
+
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
