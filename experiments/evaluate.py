@@ -35,8 +35,11 @@ from rtpo.run.cli import command, with_configuration
 
 def evaluate_one(config: EvaluateConfig) -> None:
     """Run the evaluation, and print its summary."""
+    from rtpo.verl_harness.session import closed_on_failure  # imports Ray
+
     try:
-        summaries = evaluate(config, summarise)
+        with closed_on_failure():
+            summaries = evaluate(config, summarise)
     except InfrastructureError as error:
         raise InfrastructureError(f"{error} What was played is kept: run the same command to go on.") from error
     except KeyboardInterrupt as stopped:

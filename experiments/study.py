@@ -34,6 +34,7 @@ from rtpo.errors import (
     InfrastructureError,
     NonFinite,
     StaleEngine,
+    Stopped,
     TreeMismatch,
 )
 from rtpo.run.beside import check_place
@@ -72,6 +73,10 @@ def train_part(
             train(study.config(run, rate), stop)
         except FolderInUse:
             continue
+        except Stopped:
+            if folder.is_finished:
+                folder.delete_saves()
+            raise
         except FAILURES as error:
             if stop.reason:
                 raise

@@ -28,7 +28,7 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
     ConfigError, MachineError."""
     check(launch)
     _check_cpus(launch)
-    ready = _ready(launch)
+    ready, done = _ready(launch), len(launch.elements) - len(launch.incomplete)
     if not ready:
         return
     job, script = options(launch), (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
@@ -54,7 +54,7 @@ def submit(pattern: str, launch: LoadedExperiments, overrides: Sequence[str]) ->
         f"--time={TABLES_MINUTES}",
         f"--wrap={shlex.join(tables)}",
     )
-    _report(launch, array, tables_job, folders)
+    _report(launch, array, tables_job, folders, done)
 
 
 def _check_cpus(launch: LoadedExperiments) -> None:
@@ -88,10 +88,10 @@ def _ready(launch: LoadedExperiments) -> dict[int, Path]:
     return ready
 
 
-def _report(launch: LoadedExperiments, array: str, tables_job: str, folders: Mapping[str, Path]) -> None:
-    """Print what was submitted. folders: the array job's run folders, by index."""
+def _report(launch: LoadedExperiments, array: str, tables_job: str, folders: Mapping[str, Path], done: int) -> None:
+    """Print what was submitted. folders: the array job's run folders, by index. done: the number of complete elements
+    before."""
     resources, elements = launch.first.resources, launch.elements
-    done = len(elements) - len(launch.incomplete)
     complete = f"; {done} of {len(elements)} are complete" if done else ""
     sent = counted(len(folders), "element")
     print(f"{launch.name}, profile {launch.first.profile}: {sent} submitted as job {array}{complete}")

@@ -58,6 +58,7 @@ def _lines(frames: Frames, cost: str, look: Style) -> Iterator[Line]:
     success = None if after is None else metrics.success(after)
     if success is not None:
         ended = metrics.costs_of(frames.steps.groupby("run").last())[cost].mean()
-        ends = ([100 * end] for end in (success.mean, success.low, success.high))
         has_seeds = frames.runs["experiment"].nunique() < len(frames.names)  # else the interval is over questions alone
-        yield Line(plots.points([factor * ended], *ends), look, 2 * WIDTH, bars=has_seeds)
+        bounds = (success.low, success.high) if has_seeds else (success.mean, success.mean)
+        ends = ([100 * end] for end in (success.mean, *bounds))
+        yield Line(plots.points([factor * ended], *ends), look, 2 * WIDTH, bars=True)

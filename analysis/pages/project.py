@@ -159,12 +159,12 @@ def language_model_training() -> pd.DataFrame:
         facts, steps = run.runs.iloc[0], run.steps
         data_steps = steps.drop_duplicates("step")
         half = data_steps["step"] <= data_steps["step"].max() / 2
-        success = [metrics.mean_success(part) for part in (data_steps[half], data_steps[~half])]
+        halves = [number(metrics.mean_success(part), 1, 100) for part in (data_steps[half], data_steps[~half])]
         ends = (steps[steps["step"] == step] for step in (1, steps["step"].max()))
         entropy = [np.average(each["entropy"], weights=each["trained_tokens"]) for each in ends]
         rows.append(
             {
-                "Success in training, first half; second half, %": "; ".join(f"{100 * share:.1f}" for share in success),
+                "Success in training, first half; second half, %": "; ".join(halves),
                 "Entropy a token, first step; last, nats": "; ".join(f"{nats:.2f}" for nats in entropy),
                 "Clipped tokens, most in an update, %": f"{100 * steps['clip_fraction'].max():.1f}",
                 "Tokens a turn": f"{facts['generated_tokens'] / facts['turn_generations']:.1f}",
@@ -202,7 +202,7 @@ def language_model_curve() -> pd.DataFrame:
         gains = [percent(metrics.difference(tables[0], table), sign=True) for table in tables[1:]]
         steps = run.steps.drop_duplicates("step")
         parts = [steps[steps["step"].between(*ends, "right")] for ends in pairwise(success.index)]
-        trained = [f"{100 * metrics.mean_success(part):.1f}" for part in parts]
+        trained = [number(metrics.mean_success(part), 1, 100) for part in parts]
         for rollouts, table, gain, share in zip(
             costs["rollouts"], tables, [NO_VALUE, *gains], [NO_VALUE, *trained], strict=True
         ):

@@ -1,6 +1,6 @@
 """A study's comparisons, measured on its finished runs: the tables of docs/results/when.md, and others.
 
-The outcome is success at temperature 1, which is what is trained. A difference pairs the runs of the same warm start,
+The outcome is success at temperature 1. A difference pairs the runs of the same warm start,
 seed and questions. "The test" is the runs of all parts of the plan but the search and the gate.
 """
 
@@ -322,7 +322,7 @@ def search(name: str) -> pd.DataFrame:
             means = (number(each.to_numpy().mean(), 1, 100) for each in asked)
             row = {"Task": TASKS[str(task)], "Configuration": title_of(str(label)), "Rate": part}
             row |= {"Runs": str(len(gained))} | dict(zip(("Before, %", "After, %"), means, strict=True))
-            rows.append(row | {"Gain": percent(interval(gained.to_numpy()), sign=True)})
+            rows.append(row | {"Gain": percent(interval(gained.to_numpy()), sign=True) if gained.size else NO_VALUE})
     columns = ["Task", "Configuration", "Rate", "Runs", "Before, %", "After, %", "Gain"]
     return pd.DataFrame(rows, columns=columns).sort_values(columns[:2], kind="stable", ignore_index=True)
 

@@ -1,7 +1,6 @@
 """A problem's split depends on the problem alone, so no problem is in two splits."""
 
 import hashlib
-import itertools
 from collections.abc import Callable
 from typing import Final
 
@@ -34,13 +33,13 @@ def draw_tasks(split: str, count: int, draw: Callable[[int], Task | None], key: 
     if count < 1:
         raise ConfigError(f"count of tasks is {count}: ask for at least 1")
     tasks: dict[str, Task] = {}
-    last_new = 0
-    for number in itertools.count():
-        if len(tasks) == count:
-            return list(tasks.values())
+    repeats = 0
+    while len(tasks) < count:
         task = draw(len(tasks))
-        if task is not None and split_of(key(task)) == split and task.uid not in tasks:
-            tasks[task.uid], last_new = task, number
-        if number - last_new > MOST_REPEATS:
+        is_new = task is not None and split_of(key(task)) == split and task.uid not in tasks
+        repeats = 0 if is_new else repeats + 1
+        if task is not None and is_new:
+            tasks[task.uid] = task
+        if repeats == MOST_REPEATS:
             raise ConfigError(f"split {split} has about {len(tasks)} problems, and count is {count}: ask for fewer")
-    raise AssertionError
+    return list(tasks.values())

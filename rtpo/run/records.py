@@ -134,7 +134,7 @@ class RunFolder:
         if different := some(sorted(differing), "; "):
             raise DataError(
                 f"{self.path} holds a run with another configuration; different: {different}. Change them back to "
-                "resume it, or choose another experiment_name=<name> or {self.label_field}=<label>."
+                f"resume it, or choose another experiment_name=<name> or {self.label_field}=<label>."
             )
 
     def begin(self, config: Mapping[str, Any]) -> None:
@@ -277,8 +277,9 @@ class RunFolder:
         if save is None:
             for file in self._line_files:
                 if (self.path / file).exists():
+                    lines = (self.path / file).read_bytes()
                     with (self.path / f"{file}.lost").open("ab") as lost:
-                        lost.write((self.path / file).read_bytes())
+                        lost.write(lines if lines.endswith(b"\n") or not lines else lines + b"\n")
                     (self.path / file).unlink()
                 self._expected.pop(file, None)
             return None

@@ -301,9 +301,11 @@ class Run:
             # all evaluations of a run draw alike, so that what changes is the policy, and not its luck; `after` keeps
             # the seeds with which kept runs were evaluated after training
             known = len(self.harness.step_log.retries)
-            groups = self.harness.evaluate(self.held_out, samples, decoding, name=f"after.{mode}")
-            for sentence in self.harness.step_log.retries[known:]:
-                self._log(f"an episode of the evaluation began again: {sentence}", above_bar=True)
+            try:
+                groups = self.harness.evaluate(self.held_out, samples, decoding, name=f"after.{mode}")
+            finally:
+                for sentence in self.harness.step_log.retries[known:]:
+                    self._log(f"an episode of the evaluation began again: {sentence}", above_bar=True)
             self._alarm([rollout.grade for group in groups for rollout in group], f"evaluation {when} training")
             self.folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
             curves = evaluation_curves(mode, groups)

@@ -226,6 +226,8 @@ def test_a_sleeping_decoder_holds_nothing_and_goes_on_with_new_weights(
     decoder = Decoder(model.config, (STOP,), 1000, dtype)
     decoder.load(model.state_dict().items(), version=3)
     before = decoder.generate(requests)
+    is_laid_out = dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert bool(decoder._model._laid_out) == is_laid_out
     decoder.sleep()
     assert decoder.cached_prompts == 0
     assert not decoder._model._laid_out

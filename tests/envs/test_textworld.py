@@ -198,7 +198,7 @@ def test_no_two_splits_of_a_folder_share_a_game(tmp_path: Path, monkeypatch: pyt
     assert texts() == {"held_out": ["a", "b"], "validation": ["d", "e"], "train": ["f", "g"]}
     with pytest.raises(DataError, match="held_out"):
         make_games(tmp_path, FAMILIES["quests"], {"train": 2})
-    monkeypatch.setattr(making, "MOST_FAILURES", 3)
+    monkeypatch.setattr(making, "MOST_REPEATS", 3)
     drawn["validation"] = "hhhhh"
     with pytest.raises(DataError, match="repeated"):
         make_games(tmp_path, FAMILIES["quests"], {"validation": 3})

@@ -205,8 +205,17 @@ def test_a_finished_run_did_without_later_fields_and_not_without_given_settings(
         ({"verl": {"actor": {"lr": 1, "warmup": 100}}}, r"verl\.actor\.warmup"),
         ({"task": {"settings": {"tools": 1, "user": "x"}}}, r"task\.settings\.user"),
     ):
-        with pytest.raises(DataError, match=named):
+        with pytest.raises(DataError, match=rf"{named}.*algorithm\.label="):
             folder.open(known | changed)
+
+
+def test_lines_before_the_first_save_are_kept_crash_after_crash(tmp_path: Path) -> None:
+    for lines in ("a\nb", "c\n"):
+        folder = RunFolder(tmp_path)
+        (tmp_path / "steps.jsonl").write_text(lines)
+        assert folder.restore_latest() is None
+    assert (tmp_path / "steps.jsonl.lost").read_text() == "a\nb\nc\n"
+    assert not (tmp_path / "steps.jsonl").exists()
 
 
 def test_a_save_goes_on_under_its_own_configuration_alone(saved: RunFolder) -> None:

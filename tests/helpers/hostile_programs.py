@@ -31,13 +31,12 @@ from rtpo.tools.base import ToolResult
 from rtpo.tools.python import python_seccomp
 from rtpo.tools.python import tool as python
 from rtpo.tools.python.pool import SPARE_SECONDS
-from rtpo.tools.python.python_child import SETUP_SECONDS
 from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
 PROGRAMS = Path(__file__).parents[1] / "fixtures" / "hostile"
 ONE = PythonSettings(cpu_seconds=1, wall_seconds=60, memory_bytes=256 << 20, output_characters=1000, workers=1)
-SPARE = SETUP_SECONDS + SPARE_SECONDS
+SPARE = SPARE_SECONDS
 """seconds after its limit in which a call is over"""
 PLAIN = """
 import builtins, gc, math, os, random, sympy, sys, threading

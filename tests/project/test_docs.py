@@ -64,7 +64,7 @@ def test_the_index_has_every_page() -> None:
 
 
 def test_pages_are_what_the_records_give() -> None:
-    assert sum(page.read_text(encoding="utf-8").count("<!-- generated:") for page in pages.pages()) >= 45
+    assert sum(page.read_text(encoding="utf-8").count("<!-- generated:") for page in pages.pages()) >= 20
     assert pages.main(["--check"]) == 0
 
 

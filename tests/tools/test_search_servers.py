@@ -184,10 +184,9 @@ def test_a_server_that_is_slow_or_breaks_off_is_an_outage(server: Server) -> Non
 
     server.answer = late
     assert "0.2 s" in str(fails(SearchWorld(retriever(server, replace(QUICK, timeout_seconds=0.2, tries=2)))))
-    server.asked.clear()
-    server.answer = lambda asked: Reply(body=b'{"result"', declared=100)
-    fails(SearchWorld(retriever(server)), "cut")
-    assert len(server.asked) == QUICK.tries
+    with Server("/retrieve", lambda asked: Reply(body=b'{"result"', declared=100)) as other:
+        fails(SearchWorld(retriever(other)), "cut")
+        assert len(other.asked) == QUICK.tries
 
 
 PASSING = (

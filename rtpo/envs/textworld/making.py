@@ -38,6 +38,8 @@ WORKERS = 2
 """games made at once, if there are as many CPUs"""
 MOST_FAILURES = 100
 """a family is given up after so many seeds in a row without a game"""
+MOST_REPEATS = 1000
+"""a family is given up after so many games in a row that it already had"""
 
 
 def make_games(folder: Path, family: Family, counts: Mapping[str, int]) -> None:
@@ -80,11 +82,11 @@ def _check_settings(folder: Path, family: Family) -> None:
 
 def _without_repeats(rows: Iterator[GameRow], checksums: set[str]) -> Iterator[GameRow]:
     """Drop games whose texts' checksum is already in `checksums`, and add the others' checksums to it. Raises DataError
-    after MOST_FAILURES repeated games in a row."""
+    after MOST_REPEATS repeated games in a row."""
     repeats = 0
     for row in rows:
         repeats = repeats + 1 if row.texts in checksums else 0
-        if repeats == MOST_FAILURES:
+        if repeats == MOST_REPEATS:
             raise DataError(f"{repeats} games in a row are repeated: change task.settings.games, or ask for fewer.")
         if not repeats:
             checksums.add(row.texts)
