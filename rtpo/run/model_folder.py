@@ -101,12 +101,14 @@ def check_contexts(run: RunConfig) -> None:
 
 def positions_of(folder: Path) -> int | None:
     """The longest context of a folder's model, in tokens, which YaRN may extend; None if its config.json does not
-    say."""
+    say. Raises ConfigError for YaRN without a factor."""
     config = _json_file(folder, "config.json")
     positions: int | None = config.get("max_position_embeddings")
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if positions is not None and "yarn" in (rope.get("rope_type"), rope.get("type")):
-        return int(rope.get("original_max_position_embeddings", positions) * rope.get("factor", 1))
+        if "factor" not in rope:
+            raise ConfigError(f"model.path is {folder}, whose config.json has YaRN without a factor.")
+        return int(rope.get("original_max_position_embeddings", positions) * rope["factor"])
     return positions
 
 
