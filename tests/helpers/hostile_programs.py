@@ -30,13 +30,12 @@ from denied_calls import DENIED
 from rtpo.tools.base import ToolResult
 from rtpo.tools.python import python_seccomp
 from rtpo.tools.python import tool as python
-from rtpo.tools.python.pool import SPARE_SECONDS
 from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
 PROGRAMS = Path(__file__).parents[1] / "fixtures" / "hostile"
 ONE = PythonSettings(cpu_seconds=1, wall_seconds=60, memory_bytes=256 << 20, output_characters=1000, workers=1)
-SPARE = SPARE_SECONDS
+SPARE = 2
 """seconds after its limit in which a call is over"""
 PLAIN = """
 import builtins, gc, math, os, random, sympy, sys, threading

@@ -118,7 +118,7 @@ def test_a_comparison_without_end_costs_its_own_time_and_child() -> None:
             assert is_right(grader)
             others += not endless.done()
     assert reward_and_fault(endless.result()) == (0, True)
-    assert others
+    assert others > 20
     assert any(map(is_gone, before))
     grader.close()
     assert all(map(is_gone, before))

@@ -21,7 +21,7 @@ import pytest
 from programs import put_programs
 from whole_runs import lines
 
-from analysis import make_figures
+from analysis import make_figures, make_tables
 from experiments import launch, launched, submission
 from rtpo.core.names import counted
 from rtpo.errors import ConfigError, MachineError
@@ -313,6 +313,7 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
     assert [folder.name for folder in one_node.path.parent.iterdir()] == [one_node.path.name]
     assert launch.main(["status", str(one_node.path)]) == 0
     assert "  stopped  " in capsys.readouterr().out
+    assert make_tables.main(["--results", str(results)]) == 0
 
     of_both = ("experiment_name=one_node", "algorithm=rtpo,grpo", "launch.at_once=1")
     resubmitted = submit_by_script("low", *SHORT, *of_both)
@@ -321,7 +322,8 @@ def test_an_element_on_two_nodes_goes_on_after_it_is_preempted_and_others_are_st
     assert "complete: 2 of 2 elements" in (logs / f"{resubmitted}_tables.log").read_text()
     again, whole = one_node.manifest, int(SHORT[-1].partition("=")[2])
     assert (again["resumed"], again["ledger"]["lost"], again["ledger"]["rollouts"]) == (1, 0, whole)
-    assert make_figures.main(["--results", str(results)]) == 0
+    for command in (make_tables, make_figures):
+        assert command.main(["--results", str(results)]) == 0
 
     ledger, steps = two.manifest["ledger"], lines(two.path, "steps.jsonl")
     assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
